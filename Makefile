@@ -1,0 +1,31 @@
+# make test and make demo are all a newcomer needs: each sets up what it uses. make setup does only that.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup test demo lint format clean
+
+setup: .venv/ready
+
+# constraints.txt pins torch to a build without CUDA, which is gigabytes smaller.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,gp,geo,track,export]'
+	touch $@
+
+test: setup
+	$(BIN)/pytest
+
+demo: setup
+	$(BIN)/python -m shiftnp.demo
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,52 @@
+"""Translation-equivariant transformer neural processes.
+
+`MODELS["te-tnp"](dx=2, dy=1)` is a module that maps observations `(xc, yc)` and places `xt` to a predictive
+distribution: `model(xc, yc, xt).mean`. Names are imported when they are first used, so that `import shiftnp` is fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shiftnp.batch import Batch as Batch
+    from shiftnp.compat import load_official as load_official
+    from shiftnp.compat import read_checkpoint as read_checkpoint
+    from shiftnp.likelihoods import LIKELIHOODS as LIKELIHOODS
+    from shiftnp.metrics import log_likelihood as log_likelihood
+    from shiftnp.models import ANP as ANP
+    from shiftnp.models import CNP as CNP
+    from shiftnp.models import MODELS as MODELS
+    from shiftnp.models import PTTNP as PTTNP
+    from shiftnp.models import RCNP as RCNP
+    from shiftnp.models import TEPTTNP as TEPTTNP
+    from shiftnp.models import TETNP as TETNP
+    from shiftnp.models import TNP as TNP
+    from shiftnp.models import ConvCNP as ConvCNP
+    from shiftnp.models import NeuralProcess as NeuralProcess
+    from shiftnp.tasks import TASKS as TASKS
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Batch": "batch",
+    "LIKELIHOODS": "likelihoods",
+    "TASKS": "tasks",
+    "load_official": "compat",
+    "log_likelihood": "metrics",
+    "read_checkpoint": "compat",
+    **dict.fromkeys(
+        ("ANP", "CNP", "MODELS", "PTTNP", "RCNP", "TEPTTNP", "TETNP", "TNP", "ConvCNP", "NeuralProcess"), "models"
+    ),
+}
+
+__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'shiftnp' has no attribute {name!r}")
+    return getattr(import_module(f"shiftnp.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,63 @@
+"""One batch of tasks, the only thing that tasks give and that training, evaluation and plots take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`b` tasks: context sets `(xc, yc)` and targets `(xt, yt)`, batch first.
+
+    Args:
+        xc, yc: context inputs and outputs. A NaN in `yc` says that this channel was not observed here.
+        xt, yt: target inputs and outputs.
+        mask_c, mask_t: where tasks have different sizes, True = this point is there. None: all points are.
+    """
+
+    xc: Float[Tensor, "b nc dx"]
+    yc: Float[Tensor, "b nc dy"]
+    xt: Float[Tensor, "b nt dx"]
+    yt: Float[Tensor, "b nt dy"]
+    mask_c: Bool[Tensor, "b nc"] | None = None
+    mask_t: Bool[Tensor, "b nt"] | None = None
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Batch:
+        """The same batch elsewhere or in another precision (masks stay boolean)."""
+        moved: dict[str, Tensor] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                moved[field.name] = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+        return replace(self, **moved)
+
+    def shift(self, delta: Tensor | Sequence[float] | float) -> Batch:
+        """All inputs moved by `delta` (a number, or one per input dimension)."""
+        step = torch.as_tensor(delta, dtype=self.xc.dtype, device=self.xc.device)
+        return replace(self, xc=self.xc + step, xt=self.xt + step)
+
+    @staticmethod
+    def collate(tasks: Sequence[Batch]) -> Batch:
+        """Joins batches whose tasks have different sizes into one, padded and masked."""
+
+        def join(points: list[Tensor], masks: list[Tensor | None]) -> tuple[Tensor, Tensor]:
+            # pad_sequence pads the first dimension, so points go there.
+            there = [
+                torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if m is None else m
+                for x, m in zip(points, masks, strict=True)
+            ]
+            rows = [row for x in points for row in x]
+            return pad_sequence(rows, batch_first=True), pad_sequence([r for m in there for r in m], batch_first=True)
+
+        masks_c, masks_t = [t.mask_c for t in tasks], [t.mask_t for t in tasks]
+        xc, mask_c = join([t.xc for t in tasks], masks_c)
+        yc, _ = join([t.yc for t in tasks], masks_c)
+        xt, mask_t = join([t.xt for t in tasks], masks_t)
+        yt, _ = join([t.yt for t in tasks], masks_t)
+        return Batch(xc, yc, xt, yt, mask_c, mask_t)

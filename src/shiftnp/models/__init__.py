@@ -1,0 +1,24 @@
+"""Every model of the paper behind one contract. Adding one is one file and one line here."""
+
+from shiftnp.models.anp import ANP
+from shiftnp.models.base import NeuralProcess
+from shiftnp.models.cnp import CNP
+from shiftnp.models.convcnp import ConvCNP
+from shiftnp.models.pt_tnp import PTTNP
+from shiftnp.models.rcnp import RCNP
+from shiftnp.models.te_pt_tnp import TEPTTNP
+from shiftnp.models.te_tnp import TETNP
+from shiftnp.models.tnp import TNP
+
+MODELS: dict[str, type[NeuralProcess]] = {
+    "cnp": CNP,
+    "rcnp": RCNP,
+    "convcnp": ConvCNP,
+    "anp": ANP,
+    "tnp": TNP,
+    "pt-tnp": PTTNP,
+    "te-tnp": TETNP,
+    "te-pt-tnp": TEPTTNP,
+}
+
+__all__ = ["ANP", "CNP", "MODELS", "PTTNP", "RCNP", "TEPTTNP", "TETNP", "TNP", "ConvCNP", "NeuralProcess"]

@@ -1,0 +1,73 @@
+"""The translation-equivariant transformer neural process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from torch import Tensor
+
+from shiftnp.models.base import NeuralProcess
+from shiftnp.nn.block import Block, TEAttention
+from shiftnp.nn.tokens import Context, RelativeTokens, Tokens
+from shiftnp.nn.transformer import FullStack
+
+
+class TETNP(NeuralProcess):
+    """Translation-equivariant TNP (the paper, section 3): move the data, and the predictions move with it.
+
+    Tokens know only what was observed; where it was enters through the differences `x_q - x_k` in every attention.
+
+    Args:
+        dx, dy: number of inputs and outputs.
+        dz: size of a token, and width of the pairwise networks `rho` and `phi`.
+        heads, head_dim: number of attention heads and size of each.
+        layers: number of layers.
+        location_update: whether tokens move (eq. 8).
+        period: length after which an input repeats, or None; one entry per equivariant input (a single number: all).
+        radius: pairs farther apart do not attend. The receptive field is then `(layers + 1) * radius`.
+        equivariant: which inputs predictions are equivariant in (None: all); the others are ordinary covariates.
+        target_token: "learned" (the paper) or "encoded" (the authors' code), see `RelativeTokens`.
+        ff_layers: hidden layers of the MLP in a block.
+        likelihood, components, variance_floor: see `NeuralProcess`.
+    """
+
+    def __init__(
+        self,
+        dx: int,
+        dy: int,
+        *,
+        dz: int = 128,
+        heads: int = 8,
+        head_dim: int = 16,
+        layers: int = 5,
+        location_update: bool = True,
+        period: float | Sequence[float | None] | None = None,
+        radius: float | None = None,
+        equivariant: Sequence[int] | None = None,
+        target_token: str = "learned",
+        ff_layers: int = 2,
+        likelihood: str = "heteroscedastic",
+        components: int = 3,
+        variance_floor: float = 1e-4,
+    ) -> None:
+        super().__init__(dx, dy, dz, dz, likelihood, components, variance_floor)
+        self.tokens = RelativeTokens(dx, dy, dz, period, radius, equivariant, target_token)
+        geometry, dims = self.tokens.geometry, len(self.tokens.places)
+
+        def block(moves: bool) -> Block:
+            return Block(TEAttention(dz, heads, head_dim, geometry, dims, moves and location_update), dz, ff_layers)
+
+        self.stack = FullStack(layers, block, geometry)
+
+    def embed_context(self, c: Context) -> list[Tokens]:
+        return self.stack.encode(self.tokens.context(c))
+
+    def embed_targets(self, memory: list[Tokens], xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
+        return self.stack.decode(memory, self.tokens.targets(xt))
+
+    @property
+    def receptive_field(self) -> float:
+        radius = self.tokens.geometry.radius
+        return math.inf if radius is None else (len(self.stack.context) + 1) * radius

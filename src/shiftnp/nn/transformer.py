@@ -1,0 +1,127 @@
+"""How attention blocks are stacked: full attention, and the two pseudo-token styles. Each serves plain and TE models.
+
+A stack works in two halves, so that a context is encoded once for any number of targets:
+`encode(context) -> memory`, the tokens that targets attend to at each layer, and `decode(memory, targets) -> z`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from shiftnp.attention.reference import Pairs
+from shiftnp.displacement import Geometry
+from shiftnp.nn.block import Block
+from shiftnp.nn.pseudo import PlainPseudo, RelativePseudo
+from shiftnp.nn.tokens import Tokens
+
+FLAT = Geometry()
+MakeBlock = Callable[[bool], Block]
+"""Makes a new block; the argument says whether something later depends on where its queries go (eq. 8)."""
+
+
+class Stack(nn.Module):
+    """What all stacks share: who sees whom, and the tower of target blocks.
+
+    The last target block leaves its locations where they are, since nothing would come after.
+    """
+
+    def __init__(self, layers: int, make_block: MakeBlock, geometry: Geometry) -> None:
+        super().__init__()
+        if layers < 1:
+            raise ValueError(f"layers must be at least 1, got {layers}.")
+        self.geometry = geometry
+        self.target = nn.ModuleList(make_block(i < layers - 1) for i in range(layers))
+
+    def pairs(self, q: Tokens, k: Tokens) -> Pairs:
+        if q.x is None or k.x is None:
+            return None if k.mask is None else k.mask[:, None, :]
+        return self.geometry.pairs(q.x, k.x, k.mask)
+
+    def decode(self, memory: list[Tokens], t: Tokens) -> Float[Tensor, "b nt dz"]:
+        """Targets attend to what each layer of the encoder left for them."""
+        pairs = self.pairs(t, memory[0])
+        for block, keys in zip(self.target, memory, strict=True):
+            t = block(t, keys, pairs)
+        return t.z
+
+
+class FullStack(Stack):
+    """Each layer: context <- context, then target <- context. The TNP."""
+
+    def __init__(self, layers: int, make_block: MakeBlock, geometry: Geometry = FLAT) -> None:
+        super().__init__(layers, make_block, geometry)
+        self.context = nn.ModuleList(make_block(True) for _ in range(layers))
+
+    def encode(self, c: Tokens) -> list[Tokens]:
+        memory, pairs = [], self.pairs(c, c)
+        for block in self.context:
+            c = block(c, c, pairs)
+            memory.append(c)
+        return memory
+
+
+class PerceiverStack(Stack):
+    """Each layer: pseudo <- context, pseudo <- pseudo, then target <- pseudo. The LBANP."""
+
+    def __init__(
+        self,
+        layers: int,
+        make_block: MakeBlock,
+        pseudo: PlainPseudo | RelativePseudo,
+        geometry: Geometry = FLAT,
+    ) -> None:
+        super().__init__(layers, make_block, geometry)
+        self.pseudo = pseudo
+        self.gather = nn.ModuleList(make_block(True) for _ in range(layers))
+        self.mix = nn.ModuleList(make_block(True) for _ in range(layers))
+
+    def encode(self, c: Tokens) -> list[Tokens]:
+        u = self.pseudo(c)
+        memory, from_context, among = [], self.pairs(u, c), self.pairs(u, u)
+        for gather, mix in zip(self.gather, self.mix, strict=True):
+            u = gather(u, c, from_context)
+            u = mix(u, u, among)
+            memory.append(u)
+        return memory
+
+
+class ISTStack(Stack):
+    """Each layer: pseudo <- context, context <- pseudo, and target <- pseudo.
+
+    The last layer has no context <- pseudo, since nothing would read it.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        make_block: MakeBlock,
+        pseudo: PlainPseudo | RelativePseudo,
+        geometry: Geometry = FLAT,
+    ) -> None:
+        super().__init__(layers, make_block, geometry)
+        self.pseudo = pseudo
+        self.gather = nn.ModuleList(make_block(True) for _ in range(layers))
+        self.spread = nn.ModuleList(make_block(True) for _ in range(layers - 1))
+
+    def encode(self, c: Tokens) -> list[Tokens]:
+        u = self.pseudo(c)
+        memory, from_context, to_context = [], self.pairs(u, c), self.pairs(c, u)
+        for i, gather in enumerate(self.gather):
+            u = gather(u, c, from_context)
+            memory.append(u)
+            if i < len(self.spread):
+                c = self.spread[i](c, u, to_context)
+        return memory
+
+
+PSEUDO_STACKS: dict[str, type[PerceiverStack] | type[ISTStack]] = {"ist": ISTStack, "perceiver": PerceiverStack}
+
+
+def pseudo_stack(style: str) -> type[PerceiverStack] | type[ISTStack]:
+    """The pseudo-token stack of that name."""
+    if style not in PSEUDO_STACKS:
+        raise ValueError(f"style must be one of {', '.join(map(repr, PSEUDO_STACKS))}, got {style!r}.")
+    return PSEUDO_STACKS[style]
