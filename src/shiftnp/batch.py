@@ -10,6 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from shiftnp.typing import Real
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -37,7 +39,7 @@ class Batch:
                 moved[field.name] = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
         return replace(self, **moved)
 
-    def shift(self, delta: Tensor | Sequence[float] | float) -> Batch:
+    def shift(self, delta: Tensor | Sequence[Real] | Real) -> Batch:
         """All inputs moved by `delta` (a number, or one per input dimension)."""
         step = torch.as_tensor(delta, dtype=self.xc.dtype, device=self.xc.device)
         return replace(self, xc=self.xc + step, xt=self.xt + step)

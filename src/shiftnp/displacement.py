@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from shiftnp.typing import Real
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -21,11 +23,11 @@ class Geometry:
         radius: points farther apart than this (Euclidean) do not see each other. None: all do.
     """
 
-    period: tuple[float | None, ...] | None = None
-    radius: float | None = None
+    period: tuple[Real | None, ...] | None = None
+    radius: Real | None = None
 
     @staticmethod
-    def of(dims: int, period: float | Sequence[float | None] | None, radius: float | None) -> Geometry:
+    def of(dims: int, period: Real | Sequence[Real | None] | None, radius: Real | None) -> Geometry:
         """A geometry of `dims` dimensions from what a user writes; one number as `period` holds for all of them."""
         if isinstance(period, (int, float)):
             period = (period,) * dims

@@ -16,6 +16,7 @@ from torch.distributions import Distribution
 from shiftnp.likelihoods import draw, make_likelihood
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context
+from shiftnp.typing import Real
 
 
 class NeuralProcess(nn.Module, ABC):
@@ -56,7 +57,7 @@ class NeuralProcess(nn.Module, ABC):
         width: int,
         likelihood: str,
         components: int,
-        variance_floor: float,
+        variance_floor: Real,
     ) -> None:
         super().__init__()
         for name, size in {"dx": dx, "dy": dy, "dz": width}.items():

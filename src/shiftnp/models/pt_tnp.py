@@ -10,6 +10,7 @@ from shiftnp.nn.block import Block, PlainAttention
 from shiftnp.nn.pseudo import PlainPseudo
 from shiftnp.nn.tokens import Context, PlainTokens, Tokens
 from shiftnp.nn.transformer import pseudo_stack
+from shiftnp.typing import Real
 
 
 class PTTNP(NeuralProcess):
@@ -42,7 +43,7 @@ class PTTNP(NeuralProcess):
         ff_layers: int = 2,
         likelihood: str = "heteroscedastic",
         components: int = 3,
-        variance_floor: float = 1e-4,
+        variance_floor: Real = 1e-4,
     ) -> None:
         super().__init__(dx, dy, dz, dz, likelihood, components, variance_floor)
         self.tokens = PlainTokens(dx, dy, dz)

@@ -12,6 +12,7 @@ from shiftnp.nn.block import Block, TEAttention
 from shiftnp.nn.pseudo import RelativePseudo
 from shiftnp.nn.tokens import Context, RelativeTokens, Tokens
 from shiftnp.nn.transformer import pseudo_stack
+from shiftnp.typing import Real
 
 
 class TEPTTNP(NeuralProcess):
@@ -50,14 +51,14 @@ class TEPTTNP(NeuralProcess):
         layers: int = 5,
         location_update: bool = True,
         initialiser: str = "attention",
-        period: float | Sequence[float | None] | None = None,
-        radius: float | None = None,
+        period: Real | Sequence[Real | None] | None = None,
+        radius: Real | None = None,
         equivariant: Sequence[int] | None = None,
         target_token: str = "learned",
         ff_layers: int = 2,
         likelihood: str = "heteroscedastic",
         components: int = 3,
-        variance_floor: float = 1e-4,
+        variance_floor: Real = 1e-4,
     ) -> None:
         super().__init__(dx, dy, dz, dz, likelihood, components, variance_floor)
         self.tokens = RelativeTokens(dx, dy, dz, period, radius, equivariant, target_token)

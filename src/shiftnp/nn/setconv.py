@@ -46,7 +46,7 @@ def lay_lattice(
     last = torch.ceil((high - anchor) / step - 1e-3) + margin
     size = (last - first + 1).where(some, 0.0)
     size = torch.ceil(size / multiple)[:, 0] * multiple
-    extent = size.amax(0).clamp(min=multiple).tolist()
+    extent = size.amax(0).clamp(min=max(multiple, 2)).tolist()  # one cell would leave nothing to interpolate
     if math.prod(extent) * len(c.x) > max_cells:
         cells = " x ".join(f"{n:.3g}" for n in extent)
         raise ValueError(
@@ -73,7 +73,7 @@ class SetConv(nn.Module):
         super().__init__()
         self.log_width = nn.Parameter(torch.full((dx,), math.log(2.0))) if smooth else None
 
-    def forward(self, c: Context, lattice: Lattice) -> Float[Tensor, "b 2dy *cells"]:
+    def forward(self, c: Context, lattice: Lattice) -> Float[Tensor, "b c *cells"]:
         position = lattice.position(c.x, c.y.dtype)
         weights = []
         for dim, n in enumerate(lattice.mask.shape[1:]):

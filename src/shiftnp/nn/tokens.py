@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from shiftnp.displacement import Geometry
 from shiftnp.nn.mlp import MLP
+from shiftnp.typing import Real
 
 
 class Context(NamedTuple):
@@ -78,8 +79,8 @@ class RelativeTokens(nn.Module):
         dx: int,
         dy: int,
         dz: int,
-        period: float | Sequence[float | None] | None = None,
-        radius: float | None = None,
+        period: Real | Sequence[Real | None] | None = None,
+        radius: Real | None = None,
         equivariant: Sequence[int] | None = None,
         target_token: str = "learned",
     ) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
 from shiftnp.batch import Batch
+from shiftnp.typing import Real
 
 
 def squared_exponential(d: Tensor, length: Tensor) -> Tensor:
@@ -59,13 +60,13 @@ class GPTask:
     """
 
     kernels: Sequence[str] = ("se", "periodic", "matern52")
-    length: tuple[float, float] = (0.25, 4.0)
-    noise: float = 0.2
+    length: tuple[Real, Real] = (0.25, 4.0)
+    noise: Real = 0.2
     points: tuple[int, int] = (1, 64)
     targets: int = 128
-    context: tuple[float, float] = (-2.0, 2.0)
-    target: tuple[float, float] = (-3.0, 3.0)
-    shift: float = 0.0
+    context: tuple[Real, Real] = (-2.0, 2.0)
+    target: tuple[Real, Real] = (-3.0, 3.0)
+    shift: Real = 0.0
 
     dx = 1
     dy = 1
@@ -81,13 +82,13 @@ class GPTask:
     def sample_with_truth(self, batch_size: int, generator: torch.Generator) -> tuple[Batch, Truth]:
         """A batch, in float32, and what it was drawn from."""
 
-        def uniform(low: float, high: float, *shape: int) -> Tensor:
+        def uniform(low: Real, high: Real, *shape: int) -> Tensor:
             return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
 
         nc = int(torch.randint(self.points[0], self.points[1] + 1, (), generator=generator))
         truth = Truth(
             kernel=torch.randint(len(self.kernels), (batch_size,), generator=generator),
-            length=uniform(*map(math.log, self.length), batch_size).exp(),
+            length=uniform(math.log(self.length[0]), math.log(self.length[1]), batch_size).exp(),
         )
         x = torch.cat(
             [uniform(*self.context, batch_size, nc, 1), uniform(*self.target, batch_size, self.targets, 1)], 1
