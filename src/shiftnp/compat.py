@@ -183,13 +183,29 @@ def _block_entry(read: _Reader, block: str, key: str, shape: torch.Size) -> Tens
 
 
 class _Inert:
-    """Stands in for whatever else a checkpoint has pickled: built, never run."""
+    """Stands in for whatever else a checkpoint has pickled: made, called and filled, but does nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> _Inert:
+        return super().__new__(cls)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _Inert:
+        return self
+
     def __setstate__(self, state: Any) -> None:
         pass
+
+    def __eq__(self, other: object) -> bool:
+        return other is _Inert  # torch looks for what it may call among the classes declared safe; a method is as safe
+
+    __hash__ = object.__hash__
+
+
+def _plain_dict(*args: Any) -> dict[Any, Any]:
+    """A defaultdict without its factory: torch fills plain dicts only."""
+    return {}
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
@@ -203,10 +219,11 @@ def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
         raise ValueError(f"There is no checkpoint at {path}.")
     try:
         unsafe = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-        with torch.serialization.safe_globals([(_Inert, name) for name in unsafe]):
+        harmless: list[Any] = [(_plain_dict if name == "collections.defaultdict" else _Inert, name) for name in unsafe]
+        with torch.serialization.safe_globals(harmless):
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ValueError(f"{path} cannot be read as a torch checkpoint: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{path} cannot be read safely as a torch checkpoint ({type(error).__name__}).") from error
     state = checkpoint.get("state_dict", checkpoint) if isinstance(checkpoint, dict) else None
     if not isinstance(state, Mapping) or not state or not all(isinstance(v, Tensor) for v in state.values()):
         raise ValueError(f"{path} holds no state_dict: is it a Lightning checkpoint?")
