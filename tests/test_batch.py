@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import torch
+
+from conftest import random_batch
+from shiftnp import Batch, log_likelihood
+from shiftnp.likelihoods import normal
+
+
+def test_shift_moves_inputs_only():
+    batch = random_batch(dx=2)
+    moved = batch.shift([1.0, -2.0])
+    assert torch.equal(moved.xc - batch.xc, torch.tensor([1.0, -2.0], dtype=batch.xc.dtype).expand_as(batch.xc))
+    assert torch.equal(moved.xt[..., 0], batch.xt[..., 0] + 1.0)
+    assert torch.equal(moved.yc, batch.yc)
+    assert torch.equal(batch.shift(2).xc, batch.xc + 2)
+
+
+def test_to_changes_numbers_but_not_masks():
+    batch = Batch.collate([random_batch(b=1, nc=2), random_batch(b=1, nc=3)]).to("cpu", torch.float32)
+    assert batch.xc.dtype == batch.yt.dtype == torch.float32
+    assert batch.mask_c.dtype == torch.bool
+
+
+def test_collate_pads_and_marks():
+    tasks = [random_batch(b=2, nc=3, nt=1), random_batch(b=1, nc=0, nt=4)]
+    batch = Batch.collate(tasks)
+    assert batch.xc.shape == (3, 3, 1)
+    assert batch.mask_c.tolist() == [[True] * 3, [True] * 3, [False] * 3]
+    assert batch.mask_t.tolist() == [[True, False, False, False]] * 2 + [[True] * 4]
+    assert torch.equal(batch.yt[2:], tasks[1].yt)
+    again = Batch.collate([batch, tasks[0]])
+    assert torch.equal(again.mask_c[:3], batch.mask_c)
+    assert torch.equal(again.xc[3:], tasks[0].xc)
+
+
+def test_log_likelihood_counts_targets_that_are_there():
+    batch = Batch.collate([random_batch(b=1, nt=2), random_batch(b=1, nt=5)])
+    dist = normal(torch.zeros_like(batch.yt), torch.zeros_like(batch.yt), 0.0)
+    scores = log_likelihood(dist, batch.yt, batch.mask_t)
+    torch.testing.assert_close(scores[0], dist.log_prob(batch.yt)[0, :2].mean())
+    torch.testing.assert_close(scores[1], dist.log_prob(batch.yt)[1].mean())
