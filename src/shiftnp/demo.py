@@ -74,7 +74,7 @@ def draw(models: dict[str, NeuralProcess], generator: torch.Generator, path: Pat
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m shiftnp.demo", description="Draws what equivariance buys.")
-    parser.add_argument("--steps", type=int, default=800, help="training steps (default: 800, about a minute)")
+    parser.add_argument("--steps", type=int, default=1000, help="training steps (default: 1000, about a minute)")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
     parser.add_argument("--out", type=Path, default=Path("demo/synthetic-1d.png"), help="where the picture goes")
     args = parser.parse_args()
@@ -89,7 +89,7 @@ def main() -> None:
     console.print("A TNP and a TE-TNP learn side by side from the same Gaussian-process samples.")
     train(models, args.steps, generator, console)
     draw(models, torch.Generator().manual_seed(args.seed + 1), args.out)
-    console.print(f"Both predict the same data, here and moved by {SHIFT:g}: see [bold]{args.out.resolve()}[/bold]")
+    console.print(f"Both predict the same data, here and moved by {SHIFT:g}: see\n{args.out.resolve()}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""What the README says is so."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import shiftnp
+from shiftnp.models import MODELS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_example_runs(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {})
+    assert "torch.Size([16, 128, 1])" in capsys.readouterr().out
+
+
+def test_the_model_table_is_complete():
+    rows = dict(re.findall(r"^\| `([\w-]+)` \|.*\(src/shiftnp/models/(\w+\.py)\) \|$", README, re.MULTILINE))
+    assert rows.keys() == MODELS.keys()
+    for name, file in rows.items():
+        assert MODELS[name].__module__ == f"shiftnp.models.{file.removesuffix('.py')}"
+
+
+def test_links_lead_somewhere():
+    for document in ("README.md", "CONTRIBUTING.md"):
+        for link in re.findall(r"\]\(((?!http)[^)]+)\)", (ROOT / document).read_text()):
+            assert (ROOT / link).exists(), f"{document} links to {link}"
+
+
+def test_the_module_map_is_complete():
+    tree = README[README.index("src/shiftnp/\n") :]
+    for path in (ROOT / "src/shiftnp").iterdir():
+        if path.suffix == ".py" and not path.name.startswith("__"):
+            assert f"  {path.name} " in tree, path.name
+        if path.is_dir() and not path.name.startswith("__"):
+            assert f"  {path.name}/ " in tree, path.name
+
+
+def test_commands_are_make_targets():
+    makefile = (ROOT / "Makefile").read_text()
+    for document in ("README.md", "CONTRIBUTING.md"):
+        for target in re.findall(r"^make (\w+)", (ROOT / document).read_text(), re.MULTILINE):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_public_names_exist():
+    for name in shiftnp.__all__:
+        assert getattr(shiftnp, name) is not None
+    assert dir(shiftnp) == sorted(shiftnp.__all__)
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, shiftnp; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
