@@ -1,20 +1,90 @@
-"""What a task is: something that makes batches."""
+"""What a task is: something that makes batches, and names the test sets on which everyone is compared."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
+from torch.distributions import Distribution
+from torch.utils.data import IterableDataset, get_worker_info
 
 from shiftnp.batch import Batch
 
 
-class Task(Protocol):
-    """A distribution over small data sets, each split into context and targets."""
+class Task(ABC):
+    """A distribution over small data sets, each split into context and targets. Subclasses are frozen dataclasses."""
 
     dx: int
     dy: int
 
+    @abstractmethod
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """`batch_size` new data sets; the generator alone decides which."""
-        ...
+        """`batch_size` new data sets, in float32 on the CPU; the generator alone decides which."""
+
+    @abstractmethod
+    def test_sets(self) -> dict[str, TestSet]:
+        """The data sets on which results are reported, by name."""
+
+    @abstractmethod
+    def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
+        """A picture of task `index` of a batch and, if given, of a prediction at its targets."""
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """`tasks` data sets in batches of `batch_size`, the same on every machine.
+
+    Args:
+        task: what they are drawn from.
+        seed: which they are. Test sets of the same seed differ in the task's settings alone.
+    """
+
+    __test__ = False  # not a test, whatever pytest thinks of the name
+
+    task: Task
+    seed: int
+    tasks: int
+    batch_size: int = 16
+
+    def __len__(self) -> int:
+        return -(-self.tasks // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for i in range(len(self)):
+            size = min(self.batch_size, self.tasks - i * self.batch_size)
+            yield self.task.sample(size, generator_for(self.seed, i))
+
+
+def generator_for(seed: int, index: int) -> torch.Generator:
+    """The generator of batch `index`: independent of all others, and found without making those before it."""
+    state = np.random.SeedSequence((seed, index)).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state) >> 1)
+
+
+class Stream(IterableDataset[Batch]):
+    """An endless sequence of training batches, fixed by the seed.
+
+    Batch `i` is the same whoever makes it, so that loader workers and processes share the sequence out among them:
+    process `rank` of `world` gets batches `rank, rank + world, ...`, in this order, with any number of workers.
+
+    Args:
+        start: index of the first batch of this process, to go on where a run stopped.
+    """
+
+    def __init__(
+        self, task: Task, batch_size: int, seed: int, rank: int = 0, world: int = 1, start: int = 0
+    ) -> None:
+        self.task, self.batch_size, self.seed = task, batch_size, seed
+        self.rank, self.world, self.start = rank, world, start
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker = get_worker_info()
+        index, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        index += self.start
+        while True:
+            yield self.task.sample(self.batch_size, generator_for(self.seed, index * self.world + self.rank))
+            index += step
