@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from shiftnp import TASKS
-from shiftnp.tasks.gp import KERNELS, GPTask
+from shiftnp import TASKS, log_likelihood
+from shiftnp.tasks.base import Stream, generator_for
+from shiftnp.tasks.ceiling import ceiling
+from shiftnp.tasks.gp import BayesOptimal, GPOracle, GPTask
+from shiftnp.tasks.gp_kernels import KERNELS
 
 
 def generator(seed=0):
@@ -45,7 +49,7 @@ def test_covariance_of_samples_is_the_kernel(kernel):
     d, product = d[:, i, j], (y @ y.mT)[:, i, j]
     for low in (0.0, 0.25, 0.5, 1.0, 2.0):
         near = (d >= low) & (d < low + 0.1)
-        expected = KERNELS[kernel](d[near], torch.tensor(1.0)).mean()
+        expected = KERNELS[kernel](d[near][:, None], torch.ones(int(near.sum()))).mean()
         assert product[near].mean().item() == pytest.approx(expected.item(), abs=0.06)
 
 
@@ -60,12 +64,13 @@ def test_length_scales_are_log_uniform_and_kernels_equal():
 def test_posterior_is_that_of_the_textbook():
     task = GPTask(points=(5, 5), targets=3)
     batch, truth = task.sample_with_truth(4, generator())
-    dist = task.posterior(batch.xc, batch.yc, batch.xt, truth)
+    dist = GPOracle(task, truth)(batch.xc, batch.yc, batch.xt)
     for b in range(4):
         kernel, length = KERNELS[task.kernels[truth.kernel[b]]], truth.length[b]
 
         def k(a, c, kernel=kernel, length=length):
-            return kernel(a.double() - c.double().mT, length).numpy()
+            d = a.double()[:, None] - c.double()
+            return kernel(d, length.expand(d.shape[:-1])).numpy()
 
         xc, xt, yc = batch.xc[b], batch.xt[b], batch.yc[b].double().numpy()
         gain = k(xt, xc) @ np.linalg.inv(k(xc, xc) + 0.04 * np.eye(5))
@@ -74,6 +79,157 @@ def test_posterior_is_that_of_the_textbook():
         np.testing.assert_allclose(dist.variance[b, :, 0], variance, atol=1e-8)
 
 
-def test_an_unknown_kernel_is_refused():
-    with pytest.raises(ValueError, match="rational"):
-        GPTask(kernels=("rational",))
+@pytest.mark.parametrize("change", [{"kernels": ("rational",)}, {"length": (0, 1)}, {"points": (5, 2)}, {"noise": 0}])
+def test_bad_settings_are_refused_by_name(change):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        GPTask(**change)
+
+
+@pytest.mark.parametrize("dx", [2, 3])
+def test_more_inputs(dx):
+    task = GPTask(
+        dx=dx, kernels=("se", "periodic", "matern12", "matern32"), length=(1.0, 1.0), points=(2, 2), targets=8
+    )
+    batch, truth = task.sample_with_truth(3000, generator())
+    assert batch.xc.shape == (3000, 2, dx)
+    x = torch.cat([batch.xc, batch.xt], 1).double()
+    y = torch.cat([batch.yc, batch.yt], 1).double()
+    expected = task.covariance(x, x, truth)
+    near = (expected > 0.5) & (expected < 1)
+    assert (y @ y.mT)[near].mean().item() == pytest.approx(expected[near].mean().item(), abs=0.06)
+
+
+def test_sums_of_kernels_have_unit_variance_and_two_length_scales():
+    task = GPTask(kernels=("se+periodic",), points=(1, 1), targets=4)
+    batch, truth = task.sample_with_truth(4000, generator())
+    assert truth.length.shape == (4000, 2)
+    assert batch.yt.square().mean().item() == pytest.approx(1.04, abs=0.06)
+    x = torch.zeros(1, 1, 1, dtype=torch.float64)
+    one = truth._replace(kernel=truth.kernel[:1], length=truth.length[:1])
+    expected = (
+        sum(
+            KERNELS[k](torch.ones(1, 1, 1, 1).double(), one.length[:, j, None, None])
+            for j, k in enumerate(("se", "periodic"))
+        )
+        / 2
+    )
+    torch.testing.assert_close(task.covariance(x, x + 1, one), expected)
+    with pytest.raises(ValueError, match="sums"):
+        BayesOptimal(task)
+
+
+def test_bimodal_inputs():
+    batch = TASKS["gp-1d-bimodal"]().sample(500, generator())
+    for x in (batch.xc, batch.xt):
+        assert x.abs().min() >= 1
+        assert x.abs().max() <= 4
+        assert (x > 0).float().mean().item() == pytest.approx(0.5, abs=0.1)
+
+
+# --- test sets and streams -------------------------------------------------------------------------------------------
+
+
+def test_test_sets_are_the_same_tasks_moved():
+    sets = GPTask(targets=4).test_sets()
+    assert set(sets) == {"valid", *(f"delta-{d}" for d in ("0.0", "0.2", "0.4", "0.6", "0.8", "1.0"))}
+    here, there = (next(iter(sets[name])) for name in ("delta-0.0", "delta-1.0"))
+    assert torch.equal(here.yt, there.yt)
+    torch.testing.assert_close(there.xt, here.xt + 1)
+    assert not torch.equal(here.yt, next(iter(sets["valid"])).yt)
+    assert sum(len(b.yt) for b in sets["valid"]) == sets["valid"].tasks
+
+
+def test_a_stream_is_the_same_with_any_number_of_workers_and_processes():
+    task = GPTask(targets=2, points=(1, 3))
+
+    def take(n, workers, **kwargs):
+        loader = torch.utils.data.DataLoader(Stream(task, 2, seed=3, **kwargs), batch_size=None, num_workers=workers)
+        batches = iter(loader)
+        return [next(batches).yt for _ in range(n)]
+
+    alone = take(6, 0)
+    assert len({float(y.sum()) for y in alone}) == 6  # no batch comes twice
+    processes = [take(3, 0, rank=rank, world=2) for rank in (0, 1)]
+    for same in (take(6, 2), [y for pair in zip(*processes, strict=True) for y in pair]):
+        assert all(torch.equal(a, b) for a, b in zip(alone, same, strict=True))
+    assert torch.equal(take(1, 2, start=4)[0], alone[4])
+
+
+# --- the exact answer -----------------------------------------------------------------------------------------
+
+
+def scores(task, n=8, size=16):
+    """Log-likelihoods of the oracle, of the mixture and of its Gaussian on the same tasks."""
+    rows = []
+    for i in range(n):
+        batch, truth = task.sample_with_truth(size, generator_for(7, i))
+        predictors = (GPOracle(task, truth), BayesOptimal(task), BayesOptimal(task, gaussian=True))
+        rows.append(
+            torch.stack([log_likelihood(p(batch.xc, batch.yc, batch.xt), batch.yt.double()) for p in predictors])
+        )
+    return torch.cat(rows, 1)
+
+
+def test_who_knows_more_predicts_better():
+    oracle, mixture, gaussian = scores(GPTask(targets=32, points=(1, 24))).mean(1)
+    assert oracle > mixture > gaussian
+
+
+def test_the_quadrature_has_converged():
+    task = GPTask(targets=16, points=(30, 30))
+    batch = task.sample(6, generator(4))
+    a, b = (
+        log_likelihood(BayesOptimal(task, nodes=n, periodic_nodes=p)(batch.xc, batch.yc, batch.xt), batch.yt.double())
+        for n, p in ((80, 1500), (160, 3000))
+    )
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-3)
+
+
+def test_known_hyperparameters_need_no_quadrature():
+    """With one kernel and hardly any freedom in the length-scale, Bayes is the oracle."""
+    task = GPTask(kernels=("matern52",), length=(0.7, 0.7001), points=(9, 9), targets=5)
+    batch, truth = task.sample_with_truth(3, generator())
+    oracle = GPOracle(task, truth)(batch.xc, batch.yc, batch.xt)
+    for gaussian in (False, True):
+        bayes = BayesOptimal(task, gaussian=gaussian)(batch.xc, batch.yc, batch.xt)
+        torch.testing.assert_close(bayes.mean, oracle.mean, rtol=0, atol=1e-3)
+        torch.testing.assert_close(bayes.stddev, oracle.stddev, rtol=0, atol=1e-3)
+
+
+def test_gaussian_has_the_moments_of_the_mixture():
+    task = GPTask(points=(3, 3), targets=5)
+    batch = task.sample(4, generator())
+    mixture, gaussian = (BayesOptimal(task, gaussian=g)(batch.xc, batch.yc, batch.xt) for g in (False, True))
+    torch.testing.assert_close(mixture.mean, gaussian.mean)
+    torch.testing.assert_close(mixture.stddev, gaussian.stddev)
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_masked_points_are_dropped_points(gaussian):
+    task = GPTask(points=(6, 6), targets=5)
+    batch, truth = task.sample_with_truth(3, generator())
+    mask = torch.tensor([[True, False, True, True, False, True]]).expand(3, -1)
+    keep = mask[0]
+    for predict in (BayesOptimal(task, gaussian=gaussian), GPOracle(task, truth)):
+        masked = predict(batch.xc, batch.yc, batch.xt, mask)
+        dropped = predict(batch.xc[:, keep], batch.yc[:, keep], batch.xt)
+        torch.testing.assert_close(masked.mean, dropped.mean)
+        torch.testing.assert_close(masked.stddev, dropped.stddev)
+        nothing = predict(batch.xc, batch.yc, batch.xt, torch.zeros_like(mask))
+        torch.testing.assert_close(nothing.mean, torch.zeros_like(nothing.mean))
+        torch.testing.assert_close(nothing.variance, torch.full_like(nothing.mean, 1.04))
+
+
+def test_ceilings_are_kept(tmp_path):
+    test_set = replace(GPTask(targets=4, points=(1, 5)).test_sets()["delta-0.4"], tasks=5, batch_size=2)
+    first = ceiling(test_set, tmp_path)
+    assert [len(s) for s in first] == [5, 5, 5]
+    (file,) = tmp_path.iterdir()
+    stamp = file.stat().st_mtime_ns
+    again = ceiling(replace(test_set, task=replace(test_set.task, shift=0.0)), tmp_path)  # a shift changes no ceiling
+    assert file.stat().st_mtime_ns == stamp
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    ceiling(replace(test_set, seed=9), tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    file.write_bytes(b"rubbish")  # a broken file is made again
+    assert torch.equal(ceiling(test_set, tmp_path).mixture, first.mixture)

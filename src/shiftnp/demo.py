@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import TETNP, TNP, NeuralProcess
 from shiftnp.plots.curves import draw_prediction
-from shiftnp.tasks.gp import GPTask
+from shiftnp.tasks.gp import GPOracle, GPTask
 
 # Small enough that both models learn to use the data within a minute on two cores.
 TASK = GPTask(kernels=("se",), length=(0.4, 1.0), noise=0.1, points=(3, 24), targets=48)
@@ -58,7 +58,7 @@ def draw(models: dict[str, NeuralProcess], generator: torch.Generator, path: Pat
     """All models on one data set, where it is and moved by SHIFT."""
     batch, truth = replace(TASK, points=(8, 8)).sample_with_truth(1, generator)
     xt = torch.linspace(*TASK.target, 300)[None, :, None]
-    exact = TASK.posterior(batch.xc, batch.yc, xt, truth)
+    exact = GPOracle(TASK, truth)(batch.xc, batch.yc, xt)
     figure = Figure(figsize=(10, 5.5), layout="constrained")
     axes = figure.subplots(2, len(models), sharey=True, squeeze=False)
     for row, shift in zip(axes, (0.0, SHIFT), strict=True):

@@ -1,4 +1,4 @@
-"""One-dimensional predictions: a mean, a band of two standard deviations, the data and, where known, the truth."""
+"""Predictions of one output: a curve with its band in one dimension, coloured points in more."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import Any
 
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.distributions import Distribution
+
+from shiftnp.batch import Batch
 
 
 def draw_prediction(
@@ -20,10 +23,11 @@ def draw_prediction(
     index: int = 0,
     colour: str = "tab:blue",
 ) -> None:
-    """Draws task `index` of a batch into `ax`; its targets must be sorted."""
+    """Mean, band of two standard deviations, context and, where known, truth of task `index` of a batch."""
+    order = xt[index, :, 0].argsort()
 
     def line(values: Tensor) -> Any:
-        return values[index, :, 0].detach().cpu().numpy()
+        return values[index, order, 0].detach().cpu().numpy()
 
     x, mean, std = line(xt), line(prediction.mean), line(prediction.stddev)
     ax.fill_between(x, mean - 2 * std, mean + 2 * std, color=colour, alpha=0.2, linewidth=0)
@@ -33,5 +37,34 @@ def draw_prediction(
         ax.plot(x, mean, color="tab:purple", linestyle="--", linewidth=1.2, label="truth, ± 2 std")
         for edge in (mean - 2 * std, mean + 2 * std):
             ax.plot(x, edge, color="tab:purple", linestyle="--", linewidth=0.7)
-    ax.plot(line(xc), line(yc), "k.", markersize=6, label="context")
+    draw_context(ax, xc, yc, index)
     ax.set_xlim(x[0], x[-1])
+
+
+def draw_context(ax: Axes, xc: Float[Tensor, "b nc 1"], yc: Float[Tensor, "b nc 1"], index: int = 0) -> None:
+    ax.plot(xc[index, :, 0].cpu(), yc[index, :, 0].cpu(), "k.", markersize=6, label="context")
+
+
+def draw_task(figure: Figure, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> None:
+    """One task in one dimension: context, targets and, if given, a prediction at the targets."""
+    ax = figure.subplots()
+    ax.plot(batch.xt[index, :, 0], batch.yt[index, :, 0], ".", color="0.6", markersize=4, label="targets")
+    if prediction is None:
+        draw_context(ax, batch.xc, batch.yc, index)
+    else:
+        draw_prediction(ax, batch.xc, batch.yc, batch.xt, prediction, index=index)
+    ax.set(xlabel="x", ylabel="y")
+    ax.legend(fontsize="small")
+
+
+def draw_field(figure: Figure, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> None:
+    """One task over the first two of several inputs: context, targets and, if given, mean and std at the targets."""
+    panels = {"context": (batch.xc, batch.yc), "targets": (batch.xt, batch.yt)}
+    if prediction is not None:
+        panels |= {"mean": (batch.xt, prediction.mean), "std": (batch.xt, prediction.stddev)}
+    limit = float(batch.yt[index].abs().max())
+    for ax, (title, (x, y)) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        colours = {"cmap": "viridis"} if title == "std" else {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+        points = ax.scatter(*x[index, :, :2].T.cpu(), c=y[index, :, 0].detach().cpu(), s=12, **colours)
+        ax.set(title=title, aspect="equal")
+        figure.colorbar(points, ax=ax, shrink=0.7)

@@ -75,9 +75,7 @@ class Stream(IterableDataset[Batch]):
         start: index of the first batch of this process, to go on where a run stopped.
     """
 
-    def __init__(
-        self, task: Task, batch_size: int, seed: int, rank: int = 0, world: int = 1, start: int = 0
-    ) -> None:
+    def __init__(self, task: Task, batch_size: int, seed: int, rank: int = 0, world: int = 1, start: int = 0) -> None:
         self.task, self.batch_size, self.seed = task, batch_size, seed
         self.rank, self.world, self.start = rank, world, start
 
