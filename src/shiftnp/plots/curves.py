@@ -63,7 +63,8 @@ def draw_field(figure: Figure, batch: Batch, prediction: Distribution | None = N
     if prediction is not None:
         panels |= {"mean": (batch.xt, prediction.mean), "std": (batch.xt, prediction.stddev)}
     limit = float(batch.yt[index].abs().max())
-    for ax, (title, (x, y)) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+    axes = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True)[0]
+    for ax, (title, (x, y)) in zip(axes, panels.items(), strict=True):
         colours = {"cmap": "viridis"} if title == "std" else {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
         points = ax.scatter(*x[index, :, :2].T.cpu(), c=y[index, :, 0].detach().cpu(), s=12, **colours)
         ax.set(title=title, aspect="equal")

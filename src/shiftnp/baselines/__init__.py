@@ -1,0 +1,1 @@
+"""Predictors to measure models against, with the same contract."""

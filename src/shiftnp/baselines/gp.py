@@ -1,0 +1,204 @@
+"""Gaussian processes fitted to each context by maximum likelihood (gpytorch), as the paper's baselines are.
+
+They call like a model, `baseline(xc, yc, xt, mask) -> Distribution`, but learn nothing from one data set to the next.
+`baseline.report` counts how the fits went.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter, defaultdict
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.distributions import Distribution, Independent, Normal
+
+from shiftnp.typing import Real
+
+
+def import_gpytorch() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # it still uses torch.jit
+            import gpytorch
+    except ImportError as error:
+        raise ImportError("Gaussian-process baselines need gpytorch: pip install 'shiftnp[gp]'.") from error
+    return gpytorch
+
+
+@dataclass
+class GPBaseline:
+    """A Gaussian process for each output of each data set.
+
+    `k(x, x') = s^2 exp(-sum_i (x_i - x'_i)^2 / 2 l_i^2) + noise`, a constant mean, all fitted by Adam in float64. Data
+    sets of equal size are fitted as one batch. A fit that breaks down is started again, alone, from other length-scales
+    and with a smaller step; the best one counts, and if all break down, the last parameters before. Without data the
+    prediction is a standard normal: outputs are meant to be standardised.
+
+    Args:
+        iterations, learning_rate: of Adam (the paper's 1000 and 0.1).
+        batch: most data sets in one fit.
+    """
+
+    iterations: int = 1000
+    learning_rate: Real = 0.1
+    batch: int = 64
+    report: Counter[str] = field(default_factory=Counter)
+
+    def __call__(
+        self,
+        xc: Float[Tensor, "b nc dx"],
+        yc: Float[Tensor, "b nc dy"],
+        xt: Float[Tensor, "b nt dx"],
+        mask: Bool[Tensor, "b nc"] | None = None,
+    ) -> Distribution:
+        """A distribution of batch shape `[b, nt]` and event shape `[dy]`, in float64."""
+        there = ~yc.isnan() if mask is None else ~yc.isnan() & mask[..., None]
+        mean = torch.zeros(*xt.shape[:2], yc.shape[-1], dtype=torch.float64, device=xt.device)
+        variance = torch.ones_like(mean)
+        for fits in self.plan(there):
+            x, y, kind = (torch.stack(t) for t in zip(*(self.gather(xc, yc, there, *f) for f in fits), strict=True))
+            targets = torch.stack([xt[b] for b, _ in fits]).double()
+            mu, var = self.fit_and_predict(x, y, kind, targets)
+            for i, (b, channels) in enumerate(fits):
+                mean[b, :, channels], variance[b, :, channels] = mu[i], var[i]
+        return Independent(Normal(mean, variance.sqrt()), 1)
+
+    def plan(self, there: Bool[Tensor, "b nc dy"]) -> list[list[tuple[int, slice]]]:
+        """What is fitted (data set, channels), grouped by number of observations, at most `batch` together."""
+        by_size: defaultdict[int, list[tuple[int, slice]]] = defaultdict(list)
+        for b in range(len(there)):
+            for channels in self.channels(there.shape[-1]):
+                by_size[int(there[b, :, channels].sum())].append((b, channels))
+        by_size.pop(0, None)
+        return [fits[k : k + self.batch] for fits in by_size.values() for k in range(0, len(fits), self.batch)]
+
+    def channels(self, dy: int) -> list[slice]:
+        """Outputs that share a process: here each has its own."""
+        return [slice(j, j + 1) for j in range(dy)]
+
+    @staticmethod
+    def gather(
+        xc: Tensor, yc: Tensor, there: Tensor, b: int, channels: slice
+    ) -> tuple[Float[Tensor, "n dx"], Float[Tensor, " n"], Int[Tensor, " n"]]:
+        """The observations of some channels of one data set: places, values, and which channel each is of."""
+        point, channel = there[b, :, channels].nonzero(as_tuple=True)
+        return xc[b, point].double(), yc[b, :, channels][point, channel].double(), channel
+
+    def fit_and_predict(
+        self,
+        x: Float[Tensor, "r n dx"],
+        y: Float[Tensor, "r n"],
+        channel: Int[Tensor, "r n"],
+        xt: Float[Tensor, "r nt dx"],
+    ) -> tuple[Float[Tensor, "r nt d"], Float[Tensor, "r nt d"]]:
+        """All rows in one fit; if that breaks down, each alone."""
+        self.report["fits"] += len(x)
+        mean, variance, loss = self.fit(x, y, channel, xt)
+        if len(x) == 1 and not loss.isfinite():
+            self.report["restarted"] += 1
+            starts = [self.fit(x, y, channel, xt, rate=0.1, length=length) for length in (0.7, 0.2, 2.0)]
+            mean, variance, loss = min(starts, key=lambda s: float(s[2].nan_to_num(torch.inf)))
+            self.report["failed"] += int(not loss.isfinite())
+        elif not loss.isfinite().all():
+            self.report["fits"] -= len(x)
+            rows = [self.fit_and_predict(*(t[i : i + 1] for t in (x, y, channel, xt))) for i in range(len(x))]
+            mean, variance = (torch.cat(t) for t in zip(*rows, strict=True))
+        return mean, variance
+
+    def fit(
+        self, x: Tensor, y: Tensor, channel: Tensor, xt: Tensor, rate: float = 1.0, length: float = 0.7
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Adam from one start: predictive mean and variance, and the final loss, infinite if it broke down."""
+        gpytorch = import_gpytorch()
+        likelihood = gpytorch.likelihoods.GaussianLikelihood(batch_shape=x.shape[:1]).to(x)
+        model = self.make(gpytorch, likelihood, x, y, channel, length).to(x)
+        with gpytorch.settings.fast_computations(False, False, False), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what its numerical warnings are about is caught here, and counted
+            good, final = deepcopy(model.state_dict()), x.new_full((), torch.inf)
+            optimiser = torch.optim.Adam(model.parameters(), lr=float(self.learning_rate) * rate)
+            evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+            model.train()
+            try:
+                with torch.enable_grad():
+                    for _ in range(self.iterations):
+                        optimiser.zero_grad()
+                        loss = -evidence(model(*model.train_inputs), y).sum()
+                        if not loss.isfinite():
+                            raise ArithmeticError
+                        good = deepcopy(model.state_dict())
+                        loss.backward()
+                        optimiser.step()
+                final = loss.detach()
+            except (ArithmeticError, RuntimeError):  # the latter: a covariance that is not positive definite
+                pass
+            model.load_state_dict(good)
+            model.eval()
+            likelihood.eval()
+            with torch.no_grad():
+                mean, variance = self.predict(model, likelihood, xt)
+        return mean, variance, final
+
+    def make(self, gpytorch: Any, likelihood: Any, x: Tensor, y: Tensor, channel: Tensor, length: float) -> Any:
+        """One process a row."""
+        kernels, rows = gpytorch.kernels, x.shape[:1]
+        space = kernels.RBFKernel(ard_num_dims=x.shape[-1], batch_shape=rows)
+        space.lengthscale = length
+
+        class Model(gpytorch.models.ExactGP):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__((x,), y, likelihood)
+                self.mean = gpytorch.means.ConstantMean(batch_shape=rows)
+                self.kernel = kernels.ScaleKernel(space, batch_shape=rows)
+
+            def forward(self, x: Tensor) -> Any:
+                return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
+
+        return Model()
+
+    def predict(self, model: Any, likelihood: Any, xt: Tensor) -> tuple[Tensor, Tensor]:
+        dist = likelihood(model(xt))
+        return dist.mean[..., None], dist.variance[..., None]
+
+
+@dataclass
+class MultiTaskGPBaseline(GPBaseline):
+    """One Gaussian process for all outputs of a data set (the paper's baseline for the flow).
+
+    `k([x, i], [x', j]) = exp(-sum (x - x')^2 / 2 l^2) B_ij + noise`, with a learned covariance `B` and a
+    constant mean of the outputs.
+    """
+
+    def channels(self, dy: int) -> list[slice]:
+        return [slice(0, dy)]
+
+    def make(self, gpytorch: Any, likelihood: Any, x: Tensor, y: Tensor, channel: Tensor, length: float) -> Any:
+        kernels, rows, dy = gpytorch.kernels, x.shape[:1], int(channel.max()) + 1
+        space = kernels.RBFKernel(ard_num_dims=x.shape[-1], batch_shape=rows)
+        space.lengthscale = length
+
+        class Model(gpytorch.models.ExactGP):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__((x, channel[..., None]), y, likelihood)
+                self.mean = torch.nn.Parameter(torch.zeros(*rows, dy))
+                self.space = space
+                self.outputs = kernels.IndexKernel(num_tasks=dy, rank=dy, batch_shape=rows)
+
+            def forward(self, x: Tensor, channel: Tensor) -> Any:
+                covariance = self.space(x).mul(self.outputs(channel))
+                mean = self.mean.take_along_dim(channel[..., 0], -1)
+                return gpytorch.distributions.MultivariateNormal(mean, covariance)
+
+        return Model()
+
+    def predict(self, model: Any, likelihood: Any, xt: Tensor) -> tuple[Tensor, Tensor]:
+        moments = []
+        for j in range(model.outputs.covar_factor.shape[-2]):
+            dist = likelihood(model(xt, torch.full((*xt.shape[:2], 1), j, device=xt.device)))
+            moments.append((dist.mean, dist.variance))
+        mean, variance = (torch.stack(t, -1) for t in zip(*moments, strict=True))
+        return mean, variance

@@ -1,0 +1,127 @@
+"""The command line: `shiftnp --help`. Heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from tyro.conf import Positional, arg, subcommand
+
+
+@dataclass(frozen=True)
+class List:
+    """What there is: models and tasks by name."""
+
+    def run(self) -> None:
+        from shiftnp.models import MODELS
+        from shiftnp.tasks import TASKS
+
+        print(f"models: {', '.join(MODELS)}")
+        print(f"tasks:  {', '.join(TASKS)}")
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Draws one data set of a task, and with --predict what a Gaussian process fitted to it says."""
+
+    task: Positional[str]
+    """Name of the task, see `shiftnp list`."""
+    settings: Positional[tuple[str, ...]] = ()
+    """Arguments of the task as name=value, for instance dx=2 shift=1 or path=stations.csv."""
+    out: Path | None = None
+    """Where the picture goes. Default: preview-TASK.png."""
+    seed: int = 0
+    """Which data set."""
+    predict: bool = False
+    """Fit a Gaussian process to the context and draw its prediction too."""
+
+    def run(self) -> None:
+        from shiftnp.tasks import TASKS
+        from shiftnp.tasks.base import generator_for
+
+        task = choose(self.task, TASKS, "task")(**dict(map(parse_setting, self.settings)))
+        batch = task.sample(1, generator_for(self.seed, 0))
+        prediction = None
+        if self.predict:
+            from shiftnp.baselines.gp import GPBaseline, MultiTaskGPBaseline
+
+            baseline = (GPBaseline if task.dy == 1 else MultiTaskGPBaseline)(iterations=200)
+            prediction = baseline(batch.xc, batch.yc, batch.xt, batch.mask_c)
+        out = self.out or Path(f"preview-{self.task}.png")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        task.draw(batch, prediction).savefig(out, dpi=130)
+        print(out.resolve())
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What can be reached on a test set of gp-1d, knowing the kernel, by Bayes, and with a Gaussian."""
+
+    test_set: Positional[str] = "delta-0.0"
+    """Name of the test set: valid, or delta-0.0 to delta-1.0."""
+
+    def run(self) -> None:
+        from shiftnp.tasks.ceiling import ceiling
+        from shiftnp.tasks.gp import GPTask
+
+        result = ceiling(choose(self.test_set, GPTask().test_sets(), "test set"))
+        for name, score in result._asdict().items():
+            print(f"{name:9} {score.mean():+.4f} ± {score.std() / len(score) ** 0.5:.4f}  ({len(score)} tasks)")
+
+
+Data = Annotated[Preview, subcommand("preview")] | Annotated[Ceiling, subcommand("ceiling")]
+
+
+@dataclass(frozen=True)
+class DataCommand:
+    """Data: look at it, generate it."""
+
+    command: Annotated[Data, arg(name="")]
+
+    def run(self) -> None:
+        self.command.run()
+
+
+Command = Annotated[List, subcommand("list")] | Annotated[DataCommand, subcommand("data")]
+
+
+def choose(name: str, among: Any, what: str) -> Any:
+    """The entry of that name, or a sentence with the nearest ones."""
+    if name not in among:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, among, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(among)}."
+        raise ValueError(f"There is no {what} named {name!r}: {hint}")
+    return among[name]
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`name=value`, the value read as JSON where it is JSON, else as a string."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"A setting has the form name=value, got {text!r}.")
+    try:
+        parsed = json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+    return name, tuple(parsed) if isinstance(parsed, list) else parsed
+
+
+def main() -> None:
+    about = "Translation-equivariant transformer neural processes."
+    command: Any = tyro.cli(Command, prog="shiftnp", description=about)
+    try:
+        command.run()
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        sys.exit(f"shiftnp: {error}")
+    except KeyboardInterrupt:
+        sys.exit("shiftnp: stopped.")
+
+
+if __name__ == "__main__":
+    main()
