@@ -32,7 +32,7 @@ VARIANTS = {name: (name, {}) for name in MODELS} | {
     "tnp mixture": ("tnp", {"likelihood": "mixture"}),
     "te-tnp homoscedastic": ("te-tnp", {"likelihood": "homoscedastic"}),
 }
-EQUIVARIANT = [v for v in VARIANTS if v.startswith(("te-", "convcnp", "rcnp"))]
+EQUIVARIANT = [v for v, (name, _) in VARIANTS.items() if MODELS[name].is_equivariant]
 PLAIN = [v for v in VARIANTS if v not in EQUIVARIANT]
 
 every_model = pytest.mark.parametrize("variant", VARIANTS)
@@ -41,7 +41,7 @@ sizes = st.fixed_dictionaries(
         "b": st.integers(1, 3),
         "nc": st.integers(0, 7),
         "nt": st.integers(1, 6),
-        "dx": st.integers(1, 2),
+        "dx": st.integers(1, 3),
         "dy": st.integers(1, 2),
         "seed": st.integers(0, 1000),
     }
@@ -56,6 +56,8 @@ def make(variant, dx=1, dy=1, dtype=torch.float64):
 
 
 def build(variant, size, dtype=torch.float64):
+    if variant.startswith("convcnp"):
+        size["dx"] = min(size["dx"], 2)
     return make(variant, size["dx"], size["dy"], dtype)
 
 
@@ -74,7 +76,8 @@ def is_finite(dist):
 @every_model
 @given(sizes)
 def test_shapes(variant, size):
-    batch, model = random_batch(**size), build(variant, size)
+    model = build(variant, size)
+    batch = random_batch(**size)
     dist = model(batch.xc, batch.yc, batch.xt)
     assert dist.batch_shape == (size["b"], size["nt"])
     assert dist.event_shape == (size["dy"],)
@@ -86,7 +89,8 @@ def test_shapes(variant, size):
 @given(sizes, st.randoms(use_true_random=False))
 def test_permutations(variant, size, random):
     """The order of the context changes nothing; that of the targets permutes the answer."""
-    batch, model = random_batch(**size), build(variant, size)
+    model = build(variant, size)
+    batch = random_batch(**size)
     pc, pt = (random.sample(range(n), n) for n in (size["nc"], size["nt"]))
     dist = model(batch.xc, batch.yc, batch.xt)
     other = model(batch.xc[:, pc], batch.yc[:, pc], batch.xt[:, pt])
@@ -97,7 +101,8 @@ def test_permutations(variant, size, random):
 @every_model
 @given(sizes)
 def test_targets_do_not_see_each_other(variant, size):
-    batch, model = random_batch(**size), build(variant, size)
+    model = build(variant, size)
+    batch = random_batch(**size)
     far = batch.xt.clone()
     far[:, 1:] += 50.0
     a, b = model(batch.xc, batch.yc, batch.xt), model(batch.xc, batch.yc, far)
@@ -124,13 +129,14 @@ def test_encoding_once_is_enough(variant):
 
 # --- translation equivariance --------------------------------------------------------------------------------------
 
-shifts = st.lists(st.integers(-(10**7), 10**7), min_size=2, max_size=2)
+shifts = st.lists(st.integers(-(10**7), 10**7), min_size=3, max_size=3)
 
 
 @pytest.mark.parametrize("variant", EQUIVARIANT)
 @given(sizes, shifts)
 def test_shift_changes_nothing_in_float64(variant, size, shift):
-    batch, model = random_batch(**size), build(variant, size)
+    model = build(variant, size)
+    batch = random_batch(**size)
     moved = batch.shift(torch.tensor(shift[: size["dx"]]))
     tolerance = 1e-6 if variant.startswith("convcnp") else 1e-9
     assert_same(model(batch.xc, batch.yc, batch.xt), model(moved.xc, moved.yc, moved.xt), tolerance)
@@ -139,10 +145,38 @@ def test_shift_changes_nothing_in_float64(variant, size, shift):
 @pytest.mark.parametrize("variant", EQUIVARIANT)
 @given(sizes, shifts)
 def test_shift_changes_nothing_with_float32_weights(variant, size, shift):
-    batch, model = random_batch(**size), build(variant, size, dtype=torch.float32)
+    model = build(variant, size, dtype=torch.float32)
+    batch = random_batch(**size)
     moved = batch.shift(torch.tensor(shift[: size["dx"]]))
     tolerance = 1e-4 if variant.startswith("convcnp") else 1e-5
     assert_same(model(batch.xc, batch.yc, batch.xt), model(moved.xc, moved.yc, moved.xt), tolerance)
+
+
+@pytest.mark.parametrize("variant", EQUIVARIANT)
+def test_shift_changes_little_where_inputs_are_rounded(variant):
+    """Inputs that a shift rounds: the answer moves no more than that rounding moves the points."""
+    model, g = make(variant, 2), torch.Generator().manual_seed(0)
+    xc, xt = (torch.rand(1, n, 2, generator=g, dtype=torch.float64) for n in (8, 5))
+    yc = torch.randn(1, 8, 1, generator=g, dtype=torch.float64)
+    if "on grid" in variant:
+        xc, xt = ((x * 4).round() / 4 for x in (xc, xt))
+    shift = torch.tensor([1234567.891, -7654321.123], dtype=torch.float64)
+    assert_same(model(xc, yc, xt), model(xc + shift, yc, xt + shift), 1e-7)
+    single = (t.float() for t in (xc, yc, xt))  # exact in float32: multiples of 1/64 moved by 2^17
+    xc, yc, xt = ((t * 64).round() / 64 for t in single)
+    model = make(variant, 2, dtype=torch.float32)
+    assert_same(model(xc, yc, xt), model(xc + 2**17, yc, xt + 2**17), 1e-4)
+
+
+@pytest.mark.parametrize("options", [{"radius": 0.3}, {"period": 1.2}, {"radius": 0.3, "period": 1.2}])
+@pytest.mark.parametrize("shift", [0.1, 1.0, 33.3, 123456.7])
+def test_shift_changes_nothing_on_a_lattice(options, shift):
+    """Where many distances equal the radius, or half the period, rounding must not decide anything."""
+    model = small_model("te-tnp", **options)
+    x = torch.arange(12, dtype=torch.float64)[None, :, None] * 0.1
+    y = torch.sin(3 * x)
+    a, b = model(x, y, x), model(x + shift, y, x + shift)
+    assert (a.mean - b.mean).abs().max() < 1e-6 * a.mean.std()
 
 
 @pytest.mark.parametrize("variant", PLAIN)
@@ -195,7 +229,8 @@ def test_periods(name, turns, shift):
 @every_model
 @given(sizes, st.lists(st.booleans(), min_size=7, max_size=7))
 def test_masked_points_are_dropped_points(variant, size, keep):
-    batch, model = random_batch(**size), build(variant, size)
+    model = build(variant, size)
+    batch = random_batch(**size)
     keep = torch.tensor(keep[: size["nc"]], dtype=torch.bool)
     xc, yc = batch.xc.clone(), batch.yc.clone()
     xc[:, ~keep], yc[:, ~keep] = math.nan, math.inf  # whatever padding holds
@@ -262,21 +297,46 @@ def test_receptive_field(layers, location_update):
     radius = 1.0
     model = small_model("te-tnp", radius=radius, layers=layers, location_update=location_update)
     field = model.receptive_field
-    assert field == (layers + 1) * radius
+    assert field == pytest.approx((layers + 1) * radius, rel=1e-5)
     chain = torch.arange(layers + 2, dtype=torch.float64)[None, :, None] * 0.99  # the last one is beyond by a step
     xc = torch.cat([chain, chain.new_tensor([[[field + 1.0]]])], 1)
     yc = torch.linspace(-1, 1, xc.shape[1], dtype=torch.float64)[None, :, None]
     xt = chain.new_zeros(1, 1, 1)
     dist = model(xc, yc, xt)
-    for change in (yc.clone().index_fill_(1, torch.tensor([xc.shape[1] - 1]), 100.0),):
-        other = model(xc, change, xt)
+    value, place = yc.clone(), xc.clone()
+    value[:, -1], place[:, -1] = 100.0, 1e6
+    for other in (model(xc, value, xt), model(place, yc, xt)):
         assert torch.equal(dist.mean, other.mean)
         assert torch.equal(dist.stddev, other.stddev)
-    without = model(xc[:, :-1], yc[:, :-1], xt)
-    assert torch.equal(dist.mean, without.mean)
+    assert_same(dist, model(xc[:, :-1], yc[:, :-1], xt), 1e-14)
     edge = yc.clone()
     edge[:, layers + 1] = 3.0
     assert not torch.equal(dist.mean, model(xc, edge, xt).mean)
+
+
+def test_radius_period_and_covariates_together():
+    model = small_model("te-tnp", dx=3, radius=10, period=(360, None, None), equivariant=(0, 1), layers=1)
+    assert model.receptive_field == pytest.approx(20, rel=1e-5)
+    batch = random_batch(b=1, dx=3)
+    xc, xt = (x * torch.tensor([3.0, 3.0, 1.0]) for x in (batch.xc, batch.xt))
+    dist = model(xc, batch.yc, xt)
+    moved = torch.tensor([500.0, -3.0, 0.0])
+    assert_same(dist, model(xc + moved, batch.yc, xt + moved))
+    far = torch.cat([xc, xc[:, :1] + torch.tensor([180.0, 0.0, 0.0])], 1)  # 180 degrees away, either way
+    assert_same(dist, model(far, torch.cat([batch.yc, batch.yc[:, :1]], 1), xt), 1e-14)
+    near = torch.cat([xc, xc[:, :1] + torch.tensor([355.0, 0.0, 0.0])], 1)  # five degrees away, the other way round
+    assert (dist.mean - model(near, torch.cat([batch.yc, batch.yc[:, :1]], 1), xt).mean).abs().max() > 1e-6
+
+
+def test_periods_follow_the_order_of_equivariant():
+    """One entry per input, or one per equivariant input in the order they are named."""
+    batch = random_batch(dx=3)
+    by_input = small_model("te-tnp", dx=3, equivariant=(2, 0), period=(None, None, 5.0))
+    by_place = small_model("te-tnp", dx=3, equivariant=(2, 0), period=(5.0, None))
+    a, b = (m(batch.xc, batch.yc, batch.xt) for m in (by_input, by_place))
+    assert_same(a, b, 0.0)
+    turn = torch.tensor([0.0, 0.0, 5.0])
+    assert_same(a, by_input(batch.xc, batch.yc, batch.xt + turn))
 
 
 def test_receptive_field_is_infinite_without_radius():
@@ -299,6 +359,24 @@ def test_every_parameter_gets_a_gradient(variant, dx):
         assert p.grad is not None, f"{name} gets no gradient"
         assert p.grad.isfinite().all(), f"{name} has a gradient that is not finite"
         assert p.grad.abs().max() > 1e-12, f"{name} has a gradient of zero"
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("heads", [1, 2])
+def test_every_parameter_gets_a_gradient_at_the_smallest(name, heads):
+    options = {"layers": 1} | ({"heads": heads} if "tnp" in name else {})
+    model = small_model(name, dx=2, **options) if name != "cnp" and name != "rcnp" else small_model(name, dx=2)
+    batch = Batch.collate([random_batch(nc=n, dx=2, seed=n) for n in (0, 5)])
+    model(batch.xc, batch.yc, batch.xt, batch.mask_c).log_prob(batch.yt).sum().backward()
+    assert all(p.grad.abs().max() > 1e-12 for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_gradient_is_missing_without_an_empty_context(name):
+    """Training in several processes stops at parameters whose gradient is None."""
+    model, batch = small_model(name), random_batch()
+    model(batch.xc, batch.yc, batch.xt).log_prob(batch.yt).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
 
 
 @every_model
@@ -450,6 +528,16 @@ def test_bad_arguments_are_refused_by_name(name, argument, value):
         ("te-tnp", "equivariant", ()),
         ("te-tnp", "target_token", "zero"),
         ("te-tnp", "layers", 0),
+        ("te-tnp", "heads", 0),
+        ("te-tnp", "head_dim", 0),
+        ("te-tnp", "ff_layers", -1),
+        ("te-pt-tnp", "pseudo", 0),
+        ("cnp", "hidden", -1),
+        ("anp", "layers", -3),
+        ("tnp", "variance_floor", math.inf),
+        ("convcnp", "channels", 0),
+        ("convcnp", "points_per_unit", 0),
+        ("convcnp", "margin", -1.0),
         ("te-pt-tnp", "style", "swin"),
         ("te-pt-tnp", "initialiser", "median"),
         ("pt-tnp", "style", "swin"),

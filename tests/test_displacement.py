@@ -38,23 +38,36 @@ def test_centre_is_the_mean_of_what_is_there():
     assert torch.equal(Geometry().centre(x, ~mask & mask), torch.zeros(1, 1, 2, dtype=x.dtype))
 
 
-def test_centre_of_a_circle_ignores_the_seam():
-    g = Geometry.of(1, 360.0, None)
-    x = torch.tensor([[[350.0], [10.0], [30.0]]], dtype=torch.float64)
-    expected = torch.tensor([[[10.0]]], dtype=torch.float64)
-    torch.testing.assert_close(g.wrap(g.centre(x, None) - expected), torch.zeros_like(expected), rtol=0, atol=1e-9)
-    torch.testing.assert_close(g.centre(x + 100.0, None), expected + 100.0)
-
-
-def test_pairs():
+def test_reach():
     x = torch.tensor([[[0.0], [1.0], [9.5]]])
-    mask = torch.tensor([[True, False, True]])
-    assert Geometry().pairs(x, x, None) is None
-    assert torch.equal(Geometry().pairs(x, x, mask), mask[:, None])
-    near = Geometry.of(1, None, 1.0).pairs(x, x, None)
-    assert near.tolist() == [[[True, True, False], [True, True, False], [False, False, True]]]
-    around = Geometry.of(1, 10.0, 1.0).pairs(x, x, mask)
-    assert around.tolist() == [[[True, False, True], [True, False, False], [True, False, True]]]
+    near, around = Geometry.of(1, None, 1), Geometry.of(1, 10, 1)
+    assert near.within_reach(near.displacement(x, x)).tolist() == [
+        [[True, True, False], [True, True, False], [False, False, True]]
+    ]
+    assert around.within_reach(around.displacement(x, x)).tolist() == [
+        [[True, True, True], [True, True, False], [True, False, True]]
+    ]
+
+
+def test_nothing_jumps_half_a_period_away():
+    g = Geometry.of(2, (10.0, None), None)
+    a, b = (torch.tensor([[d, 1.0]], dtype=torch.float64) for d in (5.0 - 1e-9, -5.0 + 1e-9))
+    for f in (g.features, g.chord):
+        torch.testing.assert_close(f(a), f(b), rtol=0, atol=1e-8)
+    small = torch.tensor([[1e-3, 2.0]], dtype=torch.float64)
+    torch.testing.assert_close(g.chord(small), small, rtol=1e-6, atol=0)
+    assert g.features(small).shape[-1] == 2 + g.extra_features
+
+
+def test_average_on_a_circle():
+    g = Geometry.of(1, 360.0, None)
+    x = torch.tensor([[[350.0], [10.0]]], dtype=torch.float64)
+    psi = torch.tensor([[[0.5, 0.5], [1.0, 0.0]]], dtype=torch.float64)
+    turned = g.wrap(g.average(psi, x) - torch.tensor([[[0.0], [350.0]]], dtype=torch.float64))
+    torch.testing.assert_close(turned, torch.zeros_like(turned), rtol=0, atol=1e-9)
+    ring = (torch.arange(4, dtype=torch.float64) * 90.0)[None, :, None].requires_grad_()
+    g.average(torch.full((1, 1, 4), 0.25, dtype=torch.float64), ring).sum().backward()
+    assert ring.grad.isfinite().all()  # no direction, but no NaN either
 
 
 def test_no_period_at_all_is_flat():

@@ -22,9 +22,14 @@ def test_pseudo_locations_follow_the_context(initialiser):
         pseudo = RelativePseudo(4, 8, Geometry(), 2, heads=2, head_dim=4, initialiser=initialiser).double()
     z = torch.randn(1, 1, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x = torch.tensor([[[3.0, -5.0]]], dtype=torch.float64)
-    torch.testing.assert_close(pseudo(Tokens(z, x)).x, pseudo.v0 + x)
+
+    def places(c):
+        u = pseudo(c)
+        return u.x + u.moved
+
+    torch.testing.assert_close(places(Tokens(z, x)), pseudo.v0 + x)
     two = Tokens(z.expand(-1, 2, -1), torch.cat([x, x + 2], 1))  # equal tokens, equal weights
-    torch.testing.assert_close(pseudo(two).x, pseudo.v0 + x + 1)
+    torch.testing.assert_close(places(two), pseudo.v0 + x + 1)
     nothing = Tokens(z, x, mask=torch.zeros(1, 1, dtype=torch.bool))
     assert not pseudo(nothing).mask.any()
 
@@ -66,7 +71,8 @@ def test_interpolation_is_linear():
 def test_a_smooth_lattice_covers_the_data():
     c = pixels()
     lattice = lay_lattice(c, 0.1, margin=3, multiple=8, follow_points=False)
-    low, high = lattice.origin, lattice.origin + 0.1 * (torch.tensor(lattice.mask.shape[1:]) - 1)
+    low = lattice.corner + lattice.offset
+    high = low + 0.1 * (torch.tensor(lattice.mask.shape[1:]) - 1)
     assert (low <= c.x.amin(1) - 0.3 + 1e-4).all()
     assert (high >= c.x.amax(1) + 0.3 - 1e-4).all()
     assert all(n % 8 == 0 for n in lattice.mask.shape[1:])

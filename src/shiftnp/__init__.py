@@ -43,9 +43,12 @@ __all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'shiftnp' has no attribute {name!r}")
-    return getattr(import_module(f"shiftnp.{_HOME[name]}"), name)
+    if name in _HOME:
+        return getattr(import_module(f"shiftnp.{_HOME[name]}"), name)
+    try:
+        return import_module(f"shiftnp.{name}")  # shiftnp.compat, shiftnp.tasks, ...
+    except ModuleNotFoundError:
+        raise AttributeError(f"module 'shiftnp' has no attribute {name!r}") from None
 
 
 def __dir__() -> list[str]:

@@ -30,8 +30,10 @@ class Batch:
     mask_c: Bool[Tensor, "b nc"] | None = None
     mask_t: Bool[Tensor, "b nt"] | None = None
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Batch:
+    def to(self, device: torch.device | torch.dtype | str | None = None, dtype: torch.dtype | None = None) -> Batch:
         """The same batch elsewhere or in another precision (masks stay boolean)."""
+        if isinstance(device, torch.dtype):
+            device, dtype = None, device
         moved: dict[str, Tensor] = {}
         for field in fields(self):
             value = getattr(self, field.name)

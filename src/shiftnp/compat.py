@@ -112,7 +112,7 @@ class _Reader:
             rf".*\.mhca_qtoc_layers\.{last}\..*"  # the last pseudo-to-context layer
             rf"|.*\.(mhca_layers|mhca_qtot_layers)\.{last}\.attn\.phi\..*"  # the last move of the targets
             r"|.*\.attn\.kernel\.net\.4\.bias"  # cancels in the softmax
-            r"|.*\.pseudo_token_initialiser\.to_out\..*"
+            r"|.*\.pseudo_token_initialiser\.(to_out\..*|raw_head_weights)"  # the latter with one head
         )
         return [key for key in self.weights if key not in self.seen and not dead.fullmatch(key)]
 

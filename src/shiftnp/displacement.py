@@ -19,8 +19,7 @@ class Geometry:
 
     Args:
         period: one entry per dimension, the length after which it repeats (360 for a longitude in degrees) or None.
-            A displacement is then the shorter way round; at exactly half a period its sign is arbitrary.
-        radius: points farther apart than this (Euclidean) do not see each other. None: all do.
+        radius: points farther apart than this (Euclidean, the shorter way round) do not see each other. None: all do.
     """
 
     period: tuple[Real | None, ...] | None = None
@@ -50,33 +49,62 @@ class Geometry:
         length = d.new_tensor([1.0 if p is None else p for p in self.period])
         return d - torch.where(circular, length * torch.floor(d / length + 0.5), 0.0)
 
+    def features(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any f"]:
+        """What a network sees of a displacement: itself, and along a circle a point on that circle, so that nothing
+        jumps half a period away, where the shorter way changes sides."""
+        if self.period is None:
+            return d
+        around = [i for i, p in enumerate(self.period) if p is not None]
+        scale = d.new_tensor([self.period[i] for i in around]) / (2 * math.pi)
+        return torch.cat([self.chord(d), scale * torch.cos(d[..., around] / scale)], -1)
+
+    @property
+    def extra_features(self) -> int:
+        """How many more features there are than dimensions."""
+        return 0 if self.period is None else sum(p is not None for p in self.period)
+
+    def chord(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
+        """Displacements along which a point can move: `d`, and `P / 2 pi sin(2 pi d / P)` along a circle."""
+        if self.period is None:
+            return d
+        circular = torch.tensor([p is not None for p in self.period], device=d.device)
+        scale = d.new_tensor([1.0 if p is None else p for p in self.period]) / (2 * math.pi)
+        return torch.where(circular, scale * torch.sin(d / scale), d)
+
+    def average(self, psi: Float[Tensor, "b #m n"], x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b #m dx"]:
+        """`sum_n psi_mn x_n` for weights that sum to one; along a circle the direction of `sum_n psi_mn exp(i x_n)`.
+
+        The latter has no direction where the points balance, as an even ring with equal weights does: no average on a
+        circle can then move with the data.
+        """
+        mean = psi @ x
+        if self.period is None:
+            return mean
+        circular = torch.tensor([p is not None for p in self.period], device=x.device)
+        scale = x.new_tensor([1.0 if p is None else p for p in self.period]) / (2 * math.pi)
+        sin, cos = psi @ torch.sin(x / scale), psi @ torch.cos(x / scale)
+        lost = sin.square() + cos.square() < 1e-24  # where atan2 would have no gradient
+        return torch.where(circular, scale * torch.atan2(sin.masked_fill(lost, 0.0), cos.masked_fill(lost, 1.0)), mean)
+
     def displacement(self, xq: Float[Tensor, "b nq dx"], xk: Float[Tensor, "b nk dx"]) -> Float[Tensor, "b nq nk dx"]:
         """`x_q - x_k` for every pair."""
         return self.wrap(xq[:, :, None] - xk[:, None, :])
 
-    def centre(self, x: Float[Tensor, "b n dx"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b 1 dx"]:
-        """Mean of the points that are there (circular along a circle, zero if there are none), in the dtype of `x`.
-
-        Detached: what is computed from displacements does not depend on it, so neither does any gradient.
-        """
+    @staticmethod
+    def centre(x: Float[Tensor, "b n dx"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b 1 dx"]:
+        """Mean of the points that are there (zero if there are none), in the dtype of `x`: what large coordinates are
+        taken relative to. Detached, because nothing else may depend on it."""
         x = x.detach()
         weight = x.new_ones(x.shape[:2]) if mask is None else mask.to(x.dtype)
-        weight = (weight / weight.sum(1, keepdim=True).clamp(min=1))[..., None]
-        mean = (weight * x).sum(1, keepdim=True)
-        if self.period is None:
-            return mean
-        length = x.new_tensor([math.inf if p is None else p for p in self.period])
-        angle = x * (2 * math.pi / length)
-        sin, cos = ((weight * f(angle)).sum(1, keepdim=True) for f in (torch.sin, torch.cos))
-        around = torch.atan2(sin, cos) / (2 * math.pi) * length
-        return torch.where(length.isfinite(), around, mean)
+        weight = weight / weight.sum(1, keepdim=True).clamp(min=1)
+        return weight[:, None] @ x
 
-    def pairs(
-        self, xq: Float[Tensor, "b nq dx"], xk: Float[Tensor, "b nk dx"], mask: Bool[Tensor, "b nk"] | None
-    ) -> Bool[Tensor, "b #nq nk"] | None:
-        """Which query sees which key: those that are there and not beyond the radius. None: all see all."""
-        there = None if mask is None else mask[:, None, :]
-        if self.radius is None:
-            return there
-        near = torch.linalg.vector_norm(self.displacement(xq, xk), dim=-1) <= self.radius
-        return near if there is None else near & there
+    @property
+    def reach(self) -> float:
+        """The radius, and a millionth more: points of a lattice may lie at exactly the radius, and rounding must not
+        decide whether they see each other. Infinite without a radius."""
+        return math.inf if self.radius is None else self.radius * (1 + 1e-6)
+
+    def within_reach(self, d: Float[Tensor, "b nq nk dx"]) -> Bool[Tensor, "b nq nk"]:
+        """Which pairs are no farther apart than the radius."""
+        return torch.linalg.vector_norm(d, dim=-1) <= self.reach

@@ -74,8 +74,8 @@ def make_likelihood(name: str, dy: int, floor: Real, components: int) -> Heteros
     """The likelihood of that name for `dy` outputs."""
     if name not in LIKELIHOODS:
         raise ValueError(f"likelihood must be one of {', '.join(map(repr, LIKELIHOODS))}, got {name!r}.")
-    if not floor >= 0:
-        raise ValueError(f"variance_floor must not be negative, got {floor}.")
+    if not 0 <= floor < float("inf"):
+        raise ValueError(f"variance_floor must be a finite number that is not negative, got {floor}.")
     return LIKELIHOODS[name](dy, floor, components)
 
 

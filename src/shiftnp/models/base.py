@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,19 @@ from shiftnp.likelihoods import draw, make_likelihood
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context
 from shiftnp.typing import Real
+
+# Smallest sensible value of every size that some model takes.
+LEAST = {
+    **dict.fromkeys(("dx", "dy", "dz", "heads", "head_dim", "layers", "pseudo", "channels", "kernel_size"), 1),
+    **dict.fromkeys(("components", "hidden", "ff_layers"), 0),
+}
+
+
+class Encoded(NamedTuple):
+    """What `encode` returns: what a model remembers of the contexts of `tasks` data sets."""
+
+    memory: Any
+    tasks: int
 
 
 class NeuralProcess(nn.Module, ABC):
@@ -34,9 +47,11 @@ class NeuralProcess(nn.Module, ABC):
     """
 
     config: dict[str, Any]
+    is_equivariant = False
+    """Whether a shift of all inputs leaves predictions unchanged."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Records the arguments of every model, which is what a run folder rebuilds it from."""
+        """Checks the sizes and records the arguments of every model, which is what a run folder rebuilds it from."""
         super().__init_subclass__(**kwargs)
         init, signature = cls.__init__, inspect.signature(cls.__init__)
 
@@ -44,8 +59,12 @@ class NeuralProcess(nn.Module, ABC):
         def recording(self: NeuralProcess, *args: Any, **kwargs: Any) -> None:
             bound = signature.bind(self, *args, **kwargs)
             bound.apply_defaults()
+            config = {k: v for k, v in bound.arguments.items() if k != "self"}
+            for name, size in config.items():
+                if name in LEAST and size is not None and not (isinstance(size, int) and size >= LEAST[name]):
+                    raise ValueError(f"{name} must be a whole number of at least {LEAST[name]}, got {size!r}.")
             init(self, *args, **kwargs)
-            self.config = dict(list(bound.arguments.items())[1:])
+            self.config = config
 
         cls.__init__ = recording  # type: ignore[method-assign]
 
@@ -60,9 +79,6 @@ class NeuralProcess(nn.Module, ABC):
         variance_floor: Real,
     ) -> None:
         super().__init__()
-        for name, size in {"dx": dx, "dy": dy, "dz": width}.items():
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}.")
         self.dx, self.dy = dx, dy
         self.likelihood = make_likelihood(likelihood, dy, variance_floor, components)
         self.decoder = MLP(d_embed, self.likelihood.d_in, width)
@@ -101,17 +117,17 @@ class NeuralProcess(nn.Module, ABC):
         Returns:
             a distribution of batch shape `[b, nt]` and event shape `[dy]`.
         """
-        self._check_targets(xt, xc)
+        self._check_targets(xt)
         return self.decode(self.encode(xc, yc, mask), xt)
 
-    def encode(self, xc: Tensor, yc: Tensor, mask: Tensor | None = None) -> Any:
+    def encode(self, xc: Tensor, yc: Tensor, mask: Tensor | None = None) -> Encoded:
         """The first half of `forward`: reads the context once, for any number of calls to `decode`."""
-        return self.embed_context(self._check_context(xc, yc, mask))
+        return Encoded(self.embed_context(self._check_context(xc, yc, mask)), len(xc))
 
-    def decode(self, memory: Any, xt: Tensor) -> Distribution:
+    def decode(self, encoded: Encoded, xt: Tensor) -> Distribution:
         """The second half of `forward`: predicts at targets from an encoded context."""
-        self._check_inputs("xt", xt)
-        raw = self.decoder(self.embed_targets(memory, xt))
+        self._check_targets(xt, encoded.tasks)
+        raw = self.decoder(self.embed_targets(encoded.memory, xt))
         # Under autocast the network may end in bfloat16, which is too coarse for a variance.
         return self.likelihood(raw.to(torch.promote_types(raw.dtype, torch.float32)))
 
@@ -133,14 +149,15 @@ class NeuralProcess(nn.Module, ABC):
         are visited in random order (a new one for every function), and each drawn value joins the context of the next.
 
         Args:
+            generator: decides the draws, together with `chunk`. None: torch's global generator.
             block: targets drawn at once before they join the context. 1 is exact; more is faster and a little less
                 coherent.
             chunk: functions that go through the model at once; bounds memory.
         """
         if n < 1 or block < 1 or chunk < 1:
             raise ValueError(f"n, block and chunk must be at least 1, got {n}, {block} and {chunk}.")
-        self._check_targets(xt, xc)
         self._check_context(xc, yc, mask)
+        self._check_targets(xt, len(xc))
         b, nt = xt.shape[:2]
         xc = xc.to(torch.promote_types(xc.dtype, xt.dtype))
         if mask is None:
@@ -166,8 +183,8 @@ class NeuralProcess(nn.Module, ABC):
 
     # --- checks: one sentence that names the argument --------------------------------------------------------------
 
-    def _check_inputs(self, name: str, x: Tensor, there: Tensor | None = None) -> None:
-        """Refuses inputs of a wrong kind, shape or value (where `there`)."""
+    def _check_form(self, name: str, x: Tensor) -> None:
+        """Refuses inputs of a wrong kind or shape."""
         if not isinstance(x, Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise ValueError(f"{name} must be a floating-point torch.Tensor, got {kind}; convert it first.")
@@ -176,24 +193,29 @@ class NeuralProcess(nn.Module, ABC):
             raise ValueError(
                 f"{name} must have shape [b, {points}, dx] with dx = {self.dx} inputs, got {tuple(x.shape)}."
             )
+
+    def _check_inputs(self, name: str, x: Tensor, there: Tensor | None = None) -> None:
+        """Refuses inputs of a wrong kind, shape or value (where `there`)."""
+        self._check_form(name, x)
         finite = x.isfinite().all(-1)
         if not (finite if there is None else finite | ~there).all():
-            raise ValueError(f"{name} holds NaN or inf: drop those points, or mask them out, before predicting.")
+            remedy = "drop those points" if name == "xt" else "drop those points or mask them out"
+            raise ValueError(f"{name} holds NaN or inf: {remedy} before predicting.")
 
-    def _check_targets(self, xt: Tensor, xc: Tensor) -> None:
+    def _check_targets(self, xt: Tensor, tasks: int | None = None) -> None:
         self._check_inputs("xt", xt)
-        if isinstance(xc, Tensor) and xc.ndim == 3 and len(xt) != len(xc):
-            raise ValueError(f"xt must hold as many tasks as xc ({len(xc)}), got {len(xt)}.")
+        if tasks is not None and len(xt) != tasks:
+            raise ValueError(f"xt must hold as many tasks as the context ({tasks}), got {len(xt)}.")
 
     def _check_context(self, xc: Tensor, yc: Tensor, mask: Tensor | None) -> Context:
         """Refuses a bad context; makes of a good one a Context without NaN, padding rubbish or zero-size tensors."""
         if mask is not None:
+            self._check_form("xc", xc)
             if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
                 kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
                 raise ValueError(f"mask must be a boolean torch.Tensor, True = this point is there, got {kind}.")
-            if not isinstance(xc, Tensor) or mask.shape != xc.shape[:2]:
-                expected = tuple(xc.shape[:2]) if isinstance(xc, Tensor) else "that of xc"
-                raise ValueError(f"mask must have shape [b, nc] = {expected}, got {tuple(mask.shape)}.")
+            if mask.shape != xc.shape[:2]:
+                raise ValueError(f"mask must have shape [b, nc] = {tuple(xc.shape[:2])}, got {tuple(mask.shape)}.")
         self._check_inputs("xc", xc, mask)
         if not isinstance(yc, Tensor) or not yc.is_floating_point():
             kind = yc.dtype if isinstance(yc, Tensor) else type(yc).__name__

@@ -35,11 +35,14 @@ class ConvCNP(NeuralProcess):
         on_grid: the inputs lie on a lattice of `points_per_unit` already, as pixels do: no smoothing.
         points_per_unit: cells per unit of input (None: 64 for one input, 16 for two).
         margin: how far the lattice reaches beyond the context, in units of input (None: 3 for one input, 1 for two,
-            and 8 cells on a grid).
+            and 8 cells on a grid). Less than the reach of the network, to save work: what lies farther out is far
+            from all data.
         net: "unet" or "cnn" (None: the latter on a grid).
         channels, layers, kernel_size: of the CNN (None: 128 and 11; on a grid 64 and 5, the paper's for images).
         likelihood, components, variance_floor: see `NeuralProcess`.
     """
+
+    is_equivariant = True
 
     def __init__(
         self,
@@ -59,14 +62,22 @@ class ConvCNP(NeuralProcess):
     ) -> None:
         if dx not in (1, 2):
             raise ValueError(f"convcnp needs dx = 1 or 2 inputs, got {dx}: a lattice in more dimensions is too large.")
-        net = net or ("cnn" if on_grid else "unet")
+        if net is None:
+            net = "cnn" if on_grid else "unet"
         if net not in ("unet", "cnn"):
             raise ValueError(f'net must be "unet" or "cnn", got {net!r}.')
-        points_per_unit = points_per_unit or (64.0 if dx == 1 else 16.0)
+        if points_per_unit is None:
+            points_per_unit = 64.0 if dx == 1 else 16.0
+        if not points_per_unit > 0:
+            raise ValueError(f"points_per_unit must be positive, got {points_per_unit}.")
         if margin is None:
             margin = 8 / points_per_unit if on_grid else (3.0 if dx == 1 else 1.0)
-        channels = channels or (64 if on_grid else 128)
-        layers = layers or (5 if on_grid else 11)
+        if not margin >= 0:
+            raise ValueError(f"margin must not be negative, got {margin}.")
+        if channels is None:
+            channels = 64 if on_grid else 128
+        if layers is None:
+            layers = 5 if on_grid else 11
         super().__init__(dx, dy, channels, channels, likelihood, components, variance_floor)
         self.on_grid = on_grid
         self.step = 1 / points_per_unit

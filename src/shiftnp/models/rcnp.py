@@ -26,6 +26,8 @@ class RCNP(NeuralProcess):
         likelihood, components, variance_floor: see `NeuralProcess`.
     """
 
+    is_equivariant = True
+
     def __init__(
         self,
         dx: int,

@@ -10,8 +10,8 @@ from torch import Tensor
 from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.block import Block, TEAttention
 from shiftnp.nn.pseudo import RelativePseudo
-from shiftnp.nn.tokens import Context, RelativeTokens, Tokens
-from shiftnp.nn.transformer import pseudo_stack
+from shiftnp.nn.tokens import Context, RelativeTokens
+from shiftnp.nn.transformer import Memory, pseudo_stack
 from shiftnp.typing import Real
 
 
@@ -28,8 +28,9 @@ class TEPTTNP(NeuralProcess):
         heads, head_dim: number of attention heads and size of each.
         layers: number of layers.
         location_update: whether tokens move (eq. 8).
-        initialiser: how pseudo-locations follow the context (eq. 9): "attention", or "mean" (the ablation).
-        period: length after which an input repeats, or None; one entry per equivariant input (a single number: all).
+        initialiser: how pseudo-locations follow the context (eq. 9): "attention", or "mean" (the ablation). Along a
+            circle both need a context that is not spread evenly all around it: such a ring has no mean.
+        period: length after which an input repeats, or None; one entry per input (a single number: all).
         radius: pairs farther apart do not attend. The receptive field stays infinite all the same, because where a
             pseudo-token lies depends on the whole context.
         equivariant: which inputs predictions are equivariant in (None: all); the others are ordinary covariates.
@@ -37,6 +38,8 @@ class TEPTTNP(NeuralProcess):
         ff_layers: hidden layers of the MLP in a block.
         likelihood, components, variance_floor: see `NeuralProcess`.
     """
+
+    is_equivariant = True
 
     def __init__(
         self,
@@ -70,8 +73,8 @@ class TEPTTNP(NeuralProcess):
         tokens = RelativePseudo(pseudo, dz, geometry, dims, heads, head_dim, initialiser)
         self.stack = pseudo_stack(style)(layers, block, tokens, geometry)
 
-    def embed_context(self, c: Context) -> list[Tokens]:
+    def embed_context(self, c: Context) -> Memory:
         return self.stack.encode(self.tokens.context(c))
 
-    def embed_targets(self, memory: list[Tokens], xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
+    def embed_targets(self, memory: Memory, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
         return self.stack.decode(memory, self.tokens.targets(xt))

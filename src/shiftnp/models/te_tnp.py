@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from jaxtyping import Float
@@ -10,8 +9,8 @@ from torch import Tensor
 
 from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.block import Block, TEAttention
-from shiftnp.nn.tokens import Context, RelativeTokens, Tokens
-from shiftnp.nn.transformer import FullStack
+from shiftnp.nn.tokens import Context, RelativeTokens
+from shiftnp.nn.transformer import FullStack, Memory
 from shiftnp.typing import Real
 
 
@@ -26,13 +25,15 @@ class TETNP(NeuralProcess):
         heads, head_dim: number of attention heads and size of each.
         layers: number of layers.
         location_update: whether tokens move (eq. 8).
-        period: length after which an input repeats, or None; one entry per equivariant input (a single number: all).
+        period: length after which an input repeats, or None; one entry per input (a single number: all).
         radius: pairs farther apart do not attend. The receptive field is then `(layers + 1) * radius`.
         equivariant: which inputs predictions are equivariant in (None: all); the others are ordinary covariates.
         target_token: "learned" (the paper) or "encoded" (the authors' code), see `RelativeTokens`.
         ff_layers: hidden layers of the MLP in a block.
         likelihood, components, variance_floor: see `NeuralProcess`.
     """
+
+    is_equivariant = True
 
     def __init__(
         self,
@@ -62,13 +63,12 @@ class TETNP(NeuralProcess):
 
         self.stack = FullStack(layers, block, geometry)
 
-    def embed_context(self, c: Context) -> list[Tokens]:
+    def embed_context(self, c: Context) -> Memory:
         return self.stack.encode(self.tokens.context(c))
 
-    def embed_targets(self, memory: list[Tokens], xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
+    def embed_targets(self, memory: Memory, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
         return self.stack.decode(memory, self.tokens.targets(xt))
 
     @property
     def receptive_field(self) -> float:
-        radius = self.tokens.geometry.radius
-        return math.inf if radius is None else (len(self.stack.context) + 1) * radius
+        return (len(self.stack.context) + 1) * self.tokens.geometry.reach

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.block import Block, PlainAttention
-from shiftnp.nn.tokens import Context, PlainTokens, Tokens
-from shiftnp.nn.transformer import FullStack
+from shiftnp.nn.tokens import Context, PlainTokens
+from shiftnp.nn.transformer import FullStack, Memory
 from shiftnp.typing import Real
 
 
@@ -45,8 +45,8 @@ class TNP(NeuralProcess):
         self.tokens = PlainTokens(dx, dy, dz)
         self.stack = FullStack(layers, lambda moves: Block(PlainAttention(dz, heads, head_dim), dz, ff_layers))
 
-    def embed_context(self, c: Context) -> list[Tokens]:
+    def embed_context(self, c: Context) -> Memory:
         return self.stack.encode(self.tokens.context(c))
 
-    def embed_targets(self, memory: list[Tokens], xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
+    def embed_targets(self, memory: Memory, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
         return self.stack.decode(memory, self.tokens.targets(xt))

@@ -10,7 +10,7 @@ from shiftnp.attention import reference
 from shiftnp.attention.reference import Pairs
 from shiftnp.displacement import Geometry
 from shiftnp.nn.mlp import MLP
-from shiftnp.nn.tokens import Tokens
+from shiftnp.nn.tokens import Tokens, displacement
 
 
 class Heads(nn.Module):
@@ -69,31 +69,20 @@ class TEAttention(nn.Module):
         super().__init__()
         self.geometry = geometry
         self.heads = Heads(dz, heads, head_dim)
-        self.rho = MLP(heads + dims, heads, dz, bias_out=False)
+        self.rho = MLP(heads + dims + geometry.extra_features, heads, dz, bias_out=False)
         self.phi = MLP(heads, heads, dz) if moves else None
 
     def forward(
         self, q: Tokens, k: Tokens, pairs: Pairs
     ) -> tuple[Float[Tensor, "b nq dz"], Float[Tensor, "b nq dx"] | None]:
-        displacement = self.displacement(q, k)
-        out, alpha = reference.te_attention(*self.heads.project(q.z, k.z), displacement, self.rho, pairs)
+        d = displacement(self.geometry, q, k)
+        projected = self.heads.project(q.z, k.z)
+        out, alpha = reference.te_attention(*projected, self.geometry.features(d), self.rho, pairs)
         moved = q.moved
         if self.phi is not None:
-            step = reference.location_step(displacement, alpha, self.phi, pairs)
+            step = reference.location_step(self.geometry.chord(d), alpha, self.phi, pairs)
             moved = step if moved is None else moved + step
         return self.heads.join(out, pairs), moved
-
-    def displacement(self, q: Tokens, k: Tokens) -> Float[Tensor, "b nq nk dx"]:
-        """`x_q - x_k` where the tokens are now."""
-        assert q.x is not None
-        assert k.x is not None
-        # The difference is taken in the dtype of the inputs; only then is it small enough for that of the weights.
-        d = self.geometry.displacement(q.x, k.x).to(self.rho.dtype)
-        if q.moved is not None:
-            d = d + q.moved[:, :, None]
-        if k.moved is not None:
-            d = d - k.moved[:, None, :]
-        return d if q.moved is None and k.moved is None else self.geometry.wrap(d)
 
 
 class Block(nn.Module):

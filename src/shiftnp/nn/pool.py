@@ -16,7 +16,7 @@ class Mean(nn.Module):
 
     def forward(self, z: Float[Tensor, "*any n dz"], mask: Bool[Tensor, "*any n"] | None) -> Float[Tensor, "*any dz"]:
         if mask is None:
-            return z.mean(-2)
+            mask = torch.ones(z.shape[:-1], dtype=torch.bool, device=z.device)
         total = z.where(mask[..., None], 0.0).sum(-2)
         count = mask.sum(-1, keepdim=True)
         return torch.where(count > 0, total / count.clamp(min=1), self.empty)

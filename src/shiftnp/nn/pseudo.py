@@ -56,15 +56,15 @@ class RelativePseudo(nn.Module):
         u = self.u.expand(len(c.z), -1, -1)
         # Weights sum to one only up to rounding, so they average what is small: places relative to the centre.
         centre = self.geometry.centre(c.x, c.mask)
-        x = self.geometry.wrap(c.x - centre)
+        x = self.geometry.wrap(c.x - centre).to(self.v0.dtype)
         if self.psi is None:
             there = x.new_ones(x.shape[:2]) if c.mask is None else c.mask.to(x.dtype)
             psi = (there / there.sum(1, keepdim=True).clamp(min=1))[:, None]
         else:
             psi = self.psi(u, c).to(x.dtype)
-        v = centre + (self.v0.to(x.dtype) + psi @ x)
+        moved = self.v0 + self.geometry.average(psi, x)
         mask = None if c.mask is None else c.mask.any(1, keepdim=True).expand(-1, len(self.u))
-        return Tokens(u, v, mask=mask)
+        return Tokens(u, centre.expand(-1, len(self.u), -1), moved, mask)
 
 
 class HeadAveragedAttention(nn.Module):
@@ -74,11 +74,14 @@ class HeadAveragedAttention(nn.Module):
         super().__init__()
         self.to_q = nn.Linear(dz, heads * head_dim, bias=False)
         self.to_k = nn.Linear(dz, heads * head_dim, bias=False)
-        self.head_logits = nn.Parameter(torch.zeros(heads))
+        self.head_logits = nn.Parameter(torch.zeros(heads)) if heads > 1 else None  # one head has all the weight
+        self.heads = heads
 
     def forward(self, u: Float[Tensor, "b m dz"], c: Tokens) -> Float[Tensor, "b m n"]:
-        shape = (len(self.head_logits), -1)
+        shape = (self.heads, -1)
         q = self.to_q(u).unflatten(-1, shape).transpose(1, 2)
         k = self.to_k(c.z).unflatten(-1, shape).transpose(1, 2)
         alpha = softmax_over_keys(scores(q, k), None if c.mask is None else c.mask[:, None, :])
+        if self.head_logits is None:
+            return alpha[:, 0]
         return torch.einsum("h,bhmn->bmn", self.head_logits.softmax(0).to(alpha.dtype), alpha)

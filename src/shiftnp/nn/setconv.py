@@ -20,33 +20,35 @@ class Lattice(NamedTuple):
     A task's cells depend on its own context alone, whatever else is in the batch and wherever the targets are.
     """
 
-    origin: Float[Tensor, "b 1 dx"]  # place of the first cell, in the dtype of the inputs
+    corner: Float[Tensor, "b 1 dx"]  # of the context, in the dtype of the inputs
+    offset: Float[Tensor, "b 1 dx"]  # of the first cell from there: small, and so exact however far away the data are
     step: float
     mask: Bool[Tensor, "b *cells"]
 
     def position(self, x: Float[Tensor, "b n dx"], dtype: torch.dtype) -> Float[Tensor, "b n dx"]:
         """Places counted in cells from the first one."""
-        return ((x - self.origin) / self.step).to(dtype)
+        return ((x - self.corner - self.offset) / self.step).to(dtype)
 
 
 def lay_lattice(
-    c: Context, step: float, margin: int, multiple: int, follow_points: bool, max_cells: int = 2**24
+    c: Context, step: float, margin: int, multiple: int, follow_points: bool, max_cells: int = 2**22
 ) -> Lattice:
     """A lattice that covers the context and `margin` cells around it, in a size that is a multiple of `multiple`.
 
     It is aligned to the context's centroid, or with `follow_points` to the points themselves, which then lie on it.
     """
     there = c.is_there[..., None]
-    low, high = (c.x.where(there, s * math.inf) for s in (1, -1))
-    low, high = low.amin(1, keepdim=True), high.amax(1, keepdim=True)
     some = there.any(1, keepdim=True)
-    anchor = low if follow_points else Geometry().centre(c.x, c.mask)
+    corner = c.x.where(there, math.inf).amin(1, keepdim=True).where(some, 0.0)
+    x = (c.x - corner).where(there, 0.0)
+    anchor = torch.zeros_like(corner) if follow_points else Geometry.centre(x, c.mask)
     # A thousandth of a cell of slack: rounding of the anchor must not add or drop a cell.
-    first = torch.floor((low - anchor) / step + 1e-3) - margin
-    last = torch.ceil((high - anchor) / step - 1e-3) + margin
+    first = torch.floor(-anchor / step + 1e-3) - margin
+    last = torch.ceil((x.amax(1, keepdim=True) - anchor) / step - 1e-3) + margin
     size = (last - first + 1).where(some, 0.0)
     size = torch.ceil(size / multiple)[:, 0] * multiple
-    extent = size.amax(0).clamp(min=max(multiple, 2)).tolist()  # one cell would leave nothing to interpolate
+    least = size.new_full((1, size.shape[1]), max(multiple, 2))  # one cell would leave nothing to interpolate
+    extent = torch.cat([size, least]).amax(0).tolist()
     if math.prod(extent) * len(c.x) > max_cells:
         cells = " x ".join(f"{n:.3g}" for n in extent)
         raise ValueError(
@@ -57,7 +59,7 @@ def lay_lattice(
     for dim, n in enumerate(extent):
         inside = torch.arange(int(n), device=c.x.device) < size[:, dim, None]
         mask = mask[..., None] & inside.view(len(c.x), *[1] * dim, -1)
-    return Lattice((anchor + first * step).where(some, 0.0), step, mask)
+    return Lattice(corner, anchor + first * step, step, mask)
 
 
 class SetConv(nn.Module):
@@ -65,8 +67,8 @@ class SetConv(nn.Module):
 
     Args:
         dx: number of inputs, 1 or 2.
-        smooth: a Gaussian of learned width (two cells at first); otherwise the hat function of one cell, which puts
-            points of a lattice onto their own cell and nowhere else.
+        smooth: a Gaussian of learned width (two cells at first); otherwise each point goes to its own cell and
+            nowhere else.
     """
 
     def __init__(self, dx: int, smooth: bool) -> None:
@@ -75,11 +77,13 @@ class SetConv(nn.Module):
 
     def forward(self, c: Context, lattice: Lattice) -> Float[Tensor, "b c *cells"]:
         position = lattice.position(c.x, c.y.dtype)
+        if self.log_width is None:
+            position = position.round()  # or rounding errors would spill a little onto empty cells nearby
         weights = []
         for dim, n in enumerate(lattice.mask.shape[1:]):
             d = position[..., dim, None] - torch.arange(n, device=c.y.device, dtype=c.y.dtype)
             if self.log_width is None:
-                weights.append((1 - d.abs()).clamp(min=0))
+                weights.append((d == 0).to(c.y.dtype))
             else:
                 weights.append(torch.exp(-0.5 * (d / self.log_width[dim].exp()).square()))
         channels = torch.cat([c.observed, c.y], -1)  # both zero where there is nothing
@@ -90,6 +94,7 @@ class SetConv(nn.Module):
 
 def interpolate(h: Float[Tensor, "b c *cells"], lattice: Lattice, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n c"]:
     """(Bi)linear interpolation at places `x`; zero beyond the lattice."""
+    h = h.to(torch.promote_types(h.dtype, torch.float32))  # bfloat16 cannot count cells
     size = torch.tensor(h.shape[2:], device=h.device, dtype=h.dtype)
     # One cell beyond is as good as anywhere beyond, and keeps numbers small.
     position = lattice.position(x, h.dtype).maximum(size.new_tensor(-2.0)).minimum(size + 1)

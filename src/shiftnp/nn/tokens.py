@@ -36,15 +36,28 @@ class Context(NamedTuple):
 class Tokens(NamedTuple):
     """A set of tokens, one row a token.
 
-    `x` is where a token was at first, in the dtype of the inputs, and `moved` how far it has gone since (eq. 8; None:
-    nowhere yet). They are kept apart because `x` may be large, and because neighbours within a radius are those at
-    first, so that a receptive field is what it says. `x` is None in plain models.
+    A token lies at `x + moved`: a place among the inputs, in their dtype, and how far it has gone from there (eqs. 8
+    and 9; None: nowhere), in the dtype of the weights. They are kept apart because `x` may be large where differences
+    are small. `x` is None in plain models.
     """
 
     z: Float[Tensor, "b n dz"]
     x: Float[Tensor, "b n dx"] | None = None
     moved: Float[Tensor, "b n dx"] | None = None
     mask: Bool[Tensor, "b n"] | None = None
+
+
+def displacement(geometry: Geometry, q: Tokens, k: Tokens) -> Float[Tensor, "b nq nk dx"]:
+    """`x_q - x_k` where the tokens are now, in the dtype of their values."""
+    assert q.x is not None
+    assert k.x is not None
+    # Taken in the dtype of the inputs, the difference of places is small enough for that of the weights.
+    d = geometry.displacement(q.x, k.x).to(torch.promote_types(q.z.dtype, torch.float32))
+    if q.moved is not None:
+        d = d + q.moved[:, :, None]
+    if k.moved is not None:
+        d = d - k.moved[:, None, :]
+    return d if q.moved is None and k.moved is None else geometry.wrap(d)
 
 
 class PlainTokens(nn.Module):
@@ -67,7 +80,7 @@ class RelativeTokens(nn.Module):
     """Tokens of a translation-equivariant model: what is observed goes into `z`, where it is into `x`.
 
     Args:
-        period, radius: see `Geometry`.
+        period, radius: see `Geometry`; one period for each input, or for each equivariant one.
         equivariant: which input dimensions are locations (None: all). The others are covariates and join `z`.
         target_token: "learned": one vector, drawn from a standard normal at first (the paper), to which an MLP of
             the covariates is added if there are any; "encoded": the context's MLP applied to "nothing observed"
@@ -85,9 +98,11 @@ class RelativeTokens(nn.Module):
         target_token: str = "learned",
     ) -> None:
         super().__init__()
-        places = list(range(dx)) if equivariant is None else sorted(equivariant)
+        places = list(range(dx)) if equivariant is None else list(equivariant)
         if not places or len(set(places)) < len(places) or not set(places) <= set(range(dx)):
             raise ValueError(f"equivariant must name some of the inputs 0 to {dx - 1}, each once, got {equivariant}.")
+        if isinstance(period, Sequence) and len(period) == dx:
+            period = [period[i] for i in places]
         if target_token not in ("learned", "encoded"):
             raise ValueError(f'target_token must be "learned" or "encoded", got {target_token!r}.')
         self.dy, self.places = dy, places

@@ -2,11 +2,15 @@
 
 A stack works in two halves, so that a context is encoded once for any number of targets:
 `encode(context) -> memory`, the tokens that targets attend to at each layer, and `decode(memory, targets) -> z`.
+
+Neighbours within a radius are those at the start, wherever tokens move afterwards, so that a receptive field is what it
+says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,11 +19,18 @@ from shiftnp.attention.reference import Pairs
 from shiftnp.displacement import Geometry
 from shiftnp.nn.block import Block
 from shiftnp.nn.pseudo import PlainPseudo, RelativePseudo
-from shiftnp.nn.tokens import Tokens
+from shiftnp.nn.tokens import Tokens, displacement
 
 FLAT = Geometry()
 MakeBlock = Callable[[bool], Block]
 """Makes a new block; the argument says whether something later depends on where its queries go (eq. 8)."""
+
+
+class Memory(NamedTuple):
+    """What targets attend to: the tokens as each layer left them, and as they were at the start."""
+
+    start: Tokens
+    layers: list[Tokens]
 
 
 class Stack(nn.Module):
@@ -30,20 +41,21 @@ class Stack(nn.Module):
 
     def __init__(self, layers: int, make_block: MakeBlock, geometry: Geometry) -> None:
         super().__init__()
-        if layers < 1:
-            raise ValueError(f"layers must be at least 1, got {layers}.")
         self.geometry = geometry
         self.target = nn.ModuleList(make_block(i < layers - 1) for i in range(layers))
 
     def pairs(self, q: Tokens, k: Tokens) -> Pairs:
-        if q.x is None or k.x is None:
-            return None if k.mask is None else k.mask[:, None, :]
-        return self.geometry.pairs(q.x, k.x, k.mask)
+        """Which query sees which key: those that are there and within the radius. None: all see all."""
+        there = None if k.mask is None else k.mask[:, None, :]
+        if self.geometry.radius is None:
+            return there
+        near = self.geometry.within_reach(displacement(self.geometry, q, k))
+        return near if there is None else near & there
 
-    def decode(self, memory: list[Tokens], t: Tokens) -> Float[Tensor, "b nt dz"]:
+    def decode(self, memory: Memory, t: Tokens) -> Float[Tensor, "b nt dz"]:
         """Targets attend to what each layer of the encoder left for them."""
-        pairs = self.pairs(t, memory[0])
-        for block, keys in zip(self.target, memory, strict=True):
+        pairs = self.pairs(t, memory.start)
+        for block, keys in zip(self.target, memory.layers, strict=True):
             t = block(t, keys, pairs)
         return t.z
 
@@ -55,11 +67,11 @@ class FullStack(Stack):
         super().__init__(layers, make_block, geometry)
         self.context = nn.ModuleList(make_block(True) for _ in range(layers))
 
-    def encode(self, c: Tokens) -> list[Tokens]:
-        memory, pairs = [], self.pairs(c, c)
+    def encode(self, c: Tokens) -> Memory:
+        memory, pairs = Memory(c, []), self.pairs(c, c)
         for block in self.context:
             c = block(c, c, pairs)
-            memory.append(c)
+            memory.layers.append(c)
         return memory
 
 
@@ -78,13 +90,13 @@ class PerceiverStack(Stack):
         self.gather = nn.ModuleList(make_block(True) for _ in range(layers))
         self.mix = nn.ModuleList(make_block(True) for _ in range(layers))
 
-    def encode(self, c: Tokens) -> list[Tokens]:
+    def encode(self, c: Tokens) -> Memory:
         u = self.pseudo(c)
-        memory, from_context, among = [], self.pairs(u, c), self.pairs(u, u)
+        memory, from_context, among = Memory(u, []), self.pairs(u, c), self.pairs(u, u)
         for gather, mix in zip(self.gather, self.mix, strict=True):
             u = gather(u, c, from_context)
             u = mix(u, u, among)
-            memory.append(u)
+            memory.layers.append(u)
         return memory
 
 
@@ -106,12 +118,12 @@ class ISTStack(Stack):
         self.gather = nn.ModuleList(make_block(True) for _ in range(layers))
         self.spread = nn.ModuleList(make_block(True) for _ in range(layers - 1))
 
-    def encode(self, c: Tokens) -> list[Tokens]:
+    def encode(self, c: Tokens) -> Memory:
         u = self.pseudo(c)
-        memory, from_context, to_context = [], self.pairs(u, c), self.pairs(c, u)
+        memory, from_context, to_context = Memory(u, []), self.pairs(u, c), self.pairs(c, u)
         for i, gather in enumerate(self.gather):
             u = gather(u, c, from_context)
-            memory.append(u)
+            memory.layers.append(u)
             if i < len(self.spread):
                 c = self.spread[i](c, u, to_context)
         return memory

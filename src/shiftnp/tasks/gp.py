@@ -61,6 +61,8 @@ class GPTask(Task):
     dy = 1
 
     def __post_init__(self) -> None:
+        if isinstance(self.kernels, str) or not self.kernels:
+            raise ValueError(f"kernels must be a tuple of names, got {self.kernels!r}.")
         for kernel in self.kernels:
             for part in kernel.split("+"):
                 if part not in KERNELS:
