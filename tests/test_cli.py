@@ -14,7 +14,9 @@ def run(*args, cwd=None):
     return subprocess.run([*SHIFTNP, *args], capture_output=True, text=True, cwd=cwd)
 
 
-@pytest.mark.parametrize("command", [(), ("list",), ("data",), ("data", "preview"), ("data", "ceiling")])
+@pytest.mark.parametrize(
+    "command", [(), ("list",), ("data",), ("data", "preview"), ("data", "ceiling"), ("data", "kolmogorov")]
+)
 def test_help(command):
     result = run(*command, "--help")
     assert result.returncode == 0

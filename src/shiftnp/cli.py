@@ -73,7 +73,30 @@ class Ceiling:
             print(f"{name:9} {score.mean():+.4f} ± {score.std() / len(score) ** 0.5:.4f}  ({len(score)} tasks)")
 
 
-Data = Annotated[Preview, subcommand("preview")] | Annotated[Ceiling, subcommand("ceiling")]
+@dataclass(frozen=True)
+class Kolmogorov:
+    """Generates trajectories of Kolmogorov flow with the paper's settings; run it again to go on or to add more."""
+
+    trajectories: int
+    """How many in all (the paper: 1024). One takes about 20 seconds of one core."""
+    out: Path
+    """Folder for them, one file each."""
+    seed: int = 0
+    """Trajectory i depends on the seed and i alone."""
+    workers: int | None = None
+    """Processes. Default: one for every core."""
+
+    def run(self) -> None:
+        from shiftnp.tasks.kolmogorov import generate
+
+        print(generate(self.trajectories, self.out, self.seed, self.workers).resolve())
+
+
+Data = (
+    Annotated[Preview, subcommand("preview")]
+    | Annotated[Kolmogorov, subcommand("kolmogorov")]
+    | Annotated[Ceiling, subcommand("ceiling")]
+)
 
 
 @dataclass(frozen=True)

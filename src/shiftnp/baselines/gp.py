@@ -17,17 +17,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
+from shiftnp.optional import need
 from shiftnp.typing import Real
 
 
 def import_gpytorch() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # it still uses torch.jit
-            import gpytorch
-    except ImportError as error:
-        raise ImportError("Gaussian-process baselines need gpytorch: pip install 'shiftnp[gp]'.") from error
-    return gpytorch
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it still uses torch.jit
+        return need("gpytorch", "A Gaussian-process baseline", "gp")
 
 
 @dataclass

@@ -4,11 +4,32 @@ from collections.abc import Callable
 from functools import partial
 
 from shiftnp.tasks.base import Stream, Task, TestSet
+from shiftnp.tasks.climate import ClimateTask
 from shiftnp.tasks.gp import GPTask
+from shiftnp.tasks.images import ImageTask
+from shiftnp.tasks.kolmogorov import KolmogorovTask
+from shiftnp.tasks.table import TableTask
 
 TASKS: dict[str, Callable[..., Task]] = {
     "gp-1d": GPTask,
     "gp-1d-bimodal": partial(GPTask, bimodal=True),
+    "mnist": partial(ImageTask, dataset="mnist"),
+    "t-mnist": partial(ImageTask, dataset="mnist", translated=True),
+    "cifar10": partial(ImageTask, dataset="cifar10"),
+    "t-cifar10": partial(ImageTask, dataset="cifar10", translated=True),
+    "kolmogorov": KolmogorovTask,
+    "climate": ClimateTask,
+    "table": TableTask,
 }
 
-__all__ = ["TASKS", "GPTask", "Stream", "Task", "TestSet"]
+__all__ = [
+    "TASKS",
+    "ClimateTask",
+    "GPTask",
+    "ImageTask",
+    "KolmogorovTask",
+    "Stream",
+    "TableTask",
+    "Task",
+    "TestSet",
+]

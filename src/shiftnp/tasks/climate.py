@@ -1,0 +1,252 @@
+"""Temperatures over latitude, longitude, time and elevation, from climate files (the paper's environmental data)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from matplotlib.figure import Figure
+from torch import Tensor
+from torch.distributions import Distribution
+
+from shiftnp.batch import Batch
+from shiftnp.tasks.base import Task, TestSet
+from shiftnp.tasks.climate_files import date
+from shiftnp.tasks.climate_grid import REGIONS, Box, Region, Source, covers, open_source
+from shiftnp.tasks.scaling import Scaling, moments
+from shiftnp.typing import Real
+
+Split = Literal["train", "valid", "test"]
+
+INPUTS = ("latitude (degrees north)", "longitude (degrees east)", "time (days since 1970-01-01)", "elevation (m)")
+OUTPUTS = ("temperature (degrees Celsius)",)
+
+
+@dataclass(frozen=True)
+class ClimateTask(Task):
+    """Crops of a temperature field: a few points are the context, all others the targets.
+
+    Every crop of `size` points that lies in the region and in the times of its split, and of which enough is there, is
+    drawn with equal odds. Of its `N` points that are there (none are over sea in land data), `N_c ~ U(N/100, N/3)` are
+    context; the share is drawn once a batch. Inputs and output are standardised, see `standardisation`.
+
+    Times are split in rounds: a stretch for training, one for validation, one for tests, and again, so that each sees
+    all seasons; a crop lies in one stretch. Training, validation and test crops thus share no time, whatever their
+    region, and the same holds where test regions overlap the training region.
+
+    Args:
+        path: a NetCDF, Zarr or npz file, a pattern ("data/Tair_*.nc") or a folder; None: climate/ in SHIFTNP_DATA.
+            Files on one grid are joined in time. Of several grids that cover `region`, that with most times is taken.
+        region: where to train, "central", "west" or "north" (the paper's), or a box (least and largest latitude, least
+            and largest longitude). A box has its lower edges and not its upper ones, so that neighbours share nothing.
+        test_region: where crops come from instead, if given. Standardisation remains that of `region`.
+        split: which times crops come from.
+        size: points of a crop along latitude, longitude and time.
+        stride: every how many grid points are used. None for time: 6 for hourly data, else 1.
+        context: share of a crop's points that are context, from and to.
+        min_share: crops of which less is there are left out.
+        shares: of times for training, validation and tests.
+        rounds: how often the three follow each other; fewer if times are too few.
+        gap: times left out between two stretches, so that no test time is next to a training time.
+        variable: name of the temperature, if the file has several.
+        elevation: a file with heights or geopotential, if neither the temperature's nor one beside it has them.
+        scaling: a standardisation to use instead of that of the training data.
+    """
+
+    path: str | Path | None = None
+    region: str | Box = "central"
+    test_region: str | Box | None = None
+    split: Split = "train"
+    size: tuple[int, int, int] = (15, 15, 5)
+    stride: tuple[int, int, int | None] = (1, 1, None)
+    context: tuple[Real, Real] = (1 / 100, 1 / 3)
+    min_share: Real = 0.1
+    shares: tuple[Real, Real, Real] = (0.7, 0.1, 0.2)
+    rounds: int = 12
+    gap: int = 1
+    variable: str | None = None
+    elevation: str | Path | None = None
+    scaling: Scaling | None = None
+
+    dx = 4
+    dy = 1
+
+    def __post_init__(self) -> None:
+        for name in ("path", "elevation"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, str(getattr(self, name)))  # a task can be written as JSON
+        for region in (self.region, self.test_region):
+            if isinstance(region, str) and region not in REGIONS:
+                raise ValueError(
+                    f"region must be one of {', '.join(REGIONS)} or a box of four numbers, got {region!r}."
+                )
+            if isinstance(region, tuple) and not (region[0] < region[1] and region[2] < region[3]):
+                raise ValueError(f"a box is (lat_min, lat_max, lon_min, lon_max), got {region}.")
+        if self.split not in get_args(Split):
+            raise ValueError(f"split must be one of {', '.join(get_args(Split))}, got {self.split!r}.")
+        if min(self.size) < 1 or min(step or 1 for step in self.stride) < 1:
+            raise ValueError(f"size and stride must be positive, got {self.size} and {self.stride}.")
+        if not 0 <= self.context[0] <= self.context[1] <= 1:
+            raise ValueError(f"context must be a range of shares between 0 and 1, got {self.context}.")
+        if min(self.shares) <= 0 or self.rounds < 1 or self.gap < 0:
+            raise ValueError(
+                f"shares and rounds must be positive, got {self.shares}, {self.rounds} and gap {self.gap}."
+            )
+
+    @property
+    def source(self) -> Source:
+        """The files that data come from."""
+        path, elevation = (None if p is None else str(p) for p in (self.path, self.elevation))
+        return open_source(path, elevation, self.variable, *_named(self.region))
+
+    @cached_property
+    def standardisation(self) -> Scaling:
+        """Means and standard deviations of all points of the training region at training times, or `scaling`."""
+        if self.scaling is not None:
+            return self.scaling
+        data = self.source.load(*_named(self.region), self.stride)
+        train = self._splits(data) == 0
+        there = (data.there & train[:, None, None]).astype(np.float64)
+        x = [
+            moments(data.lat, there.sum((0, 2))),
+            moments(data.lon, there.sum((0, 1))),
+            moments(data.days, there.sum((1, 2))),
+            moments(data.elevation, there.sum(0)),
+        ]
+        y_mean, y_std = moments(data.celsius[there > 0])
+        return Scaling(INPUTS, OUTPUTS, [m for m, _ in x], [s for _, s in x], [y_mean], [y_std])
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        # Numpy, because such small arrays are not worth torch's threads, which wait for each other on a busy machine.
+        corner = self._starts[torch.randint(len(self._starts), (batch_size,), generator=generator).numpy()]
+        height, width, length = self.size
+        offset = np.indices((length, height, width)).reshape(3, -1)
+        t, i, j = np.moveaxis(corner[:, :, None] + offset, 1, 0)
+        lat, lon, days, elevation, celsius = self._standardised
+        x = np.stack([lat[i], lon[j], days[t], elevation[i, j]], -1)
+        y = celsius[t, i, j][..., None]
+
+        there = np.isfinite(y[..., 0]) & np.isfinite(x[..., 3])
+        count = there.sum(1)
+        low, high = self.context
+        share = low + (high - low) * torch.rand((), generator=generator, dtype=torch.float64).item()
+        nc = np.minimum(np.maximum(np.rint(share * count).astype(np.int64), 1), count - 1)
+        # Points in random order, those that are not there last. Stable: equal keys have the same order everywhere.
+        key = np.where(there, torch.rand(there.shape, generator=generator).numpy(), 2.0)
+        order = key.argsort(1, kind="stable")
+
+        def take(first: Int[np.ndarray, " b"], n: Int[np.ndarray, " b"]) -> tuple[Tensor, Tensor, Tensor | None]:
+            place = np.arange(n.max())[None]
+            mask = place < n[:, None]
+            index = np.take_along_axis(order, np.minimum(first[:, None] + place, order.shape[1] - 1), 1)
+            xs, ys = (np.where(mask[..., None], v[np.arange(batch_size)[:, None], index], 0) for v in (x, y))
+            return torch.from_numpy(xs), torch.from_numpy(ys), None if mask.all() else torch.from_numpy(mask)
+
+        xc, yc, mask_c = take(np.zeros_like(nc), nc)
+        xt, yt, mask_t = take(nc, count - nc)
+        return Batch(xc, yc, xt, yt, mask_c, mask_t)
+
+    def test_sets(self) -> dict[str, TestSet]:
+        """`valid` and, at test times, the training region (`region` if it is a box) and those of the paper's three
+        regions that the files cover."""
+        fixed = replace(self, scaling=self.standardisation, test_region=None)
+        sets = {"valid": TestSet(replace(fixed, split="valid"), seed=2, tasks=256)}
+        fixed = replace(fixed, split="test")
+        sets[self.region if isinstance(self.region, str) else "region"] = TestSet(fixed, seed=1, tasks=1024)
+        for name, box in REGIONS.items():
+            if name not in sets and covers(self.source, box):
+                sets[name] = TestSet(replace(fixed, test_region=name), seed=1, tasks=1024)
+        return sets
+
+    def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
+        """Maps of the middle time of a crop."""
+        from shiftnp.plots.maps import draw_maps
+
+        scaling = self.standardisation
+        days = scaling.undo_x(batch.xt[index])[:, 2]
+        if batch.mask_t is not None:
+            days = days[batch.mask_t[index]]
+        middle = days.median()
+        figure = Figure(figsize=(9.5, 3.8) if prediction is not None else (5.5, 3.8), layout="compressed")
+        draw_maps(figure, batch, scaling, middle.item(), prediction, index)
+        figure.suptitle(date(middle.item(), self.source.calendar))
+        return figure
+
+    @cached_property
+    def _region(self) -> Region:
+        region = self.region if self.test_region is None else self.test_region
+        return self.source.load(*_named(region), self.stride)
+
+    @cached_property
+    def _standardised(self) -> list[Float[np.ndarray, "..."]]:
+        """Latitudes, longitudes, days, elevations and temperatures in the numbers that batches have."""
+        data, scaling = self._region, self.standardisation
+        values = (data.lat, data.lon, data.days, data.elevation, data.celsius)
+        means, stds = (*scaling.x_mean, *scaling.y_mean), (*scaling.x_std, *scaling.y_std)
+        return [((v - m) / s).astype(np.float32) for v, m, s in zip(values, means, stds, strict=True)]
+
+    def _splits(self, data: Region) -> Int[np.ndarray, " t"]:
+        return split_times(len(data.days), self.size[2], self.shares, self.rounds, self.gap)
+
+    @cached_property
+    def _starts(self) -> Int[np.ndarray, "k 3"]:
+        """First time, row and column of every crop that may be drawn."""
+        data, (height, width, length) = self._region, self.size
+        if data.celsius.shape[1] < height or data.celsius.shape[2] < width:
+            rows, columns = data.celsius.shape[1:]
+            raise ValueError(
+                f"The region has {rows} x {columns} points at stride {self.stride[:2]}, too few for crops of "
+                f"{height} x {width}: choose a smaller `size` or a larger region."
+            )
+        split = self._splits(data)
+        steps = np.diff(data.days)
+        jump = np.flatnonzero(steps > 1.5 * np.median(steps)) + 1  # the first time after times that are missing
+        stretch = np.cumsum(np.isin(np.arange(len(split)), jump))
+        first, last = slice(None, len(split) - length + 1), slice(length - 1, None)
+        wanted = np.lib.stride_tricks.sliding_window_view(split == get_args(Split).index(self.split), length).all(1)
+        wanted &= stretch[first] == stretch[last]
+        # Sums over boxes from sums over corners.
+        total = np.pad(data.there.astype(np.int32).cumsum(0).cumsum(1).cumsum(2), ((1, 0),) * 3)
+        for axis, n in enumerate((length, height, width)):
+            total = np.take(total, np.arange(n, total.shape[axis]), axis) - np.take(
+                total, np.arange(total.shape[axis] - n), axis
+            )
+        enough = total >= max(2, self.min_share * height * width * length)
+        starts = np.argwhere(enough & wanted[:, None, None])
+        if not len(starts):
+            raise ValueError(
+                f"No crop of {height} x {width} x {length} points for split {self.split!r} has {self.min_share:.0%} of "
+                "its points there: choose a smaller `size` or `min_share`, or a region with more land."
+            )
+        return starts
+
+
+def split_times(n: int, length: int, shares: tuple[Real, Real, Real], rounds: int, gap: int) -> Int[np.ndarray, " n"]:
+    """0 (training), 1 (validation), 2 (tests) or -1 (left out) for `n` times, in stretches of at least `length`."""
+    share = np.asarray(shares, np.float64) / sum(shares)
+    rounds = max(1, min(rounds, n // (int(np.ceil(length / share.min())) + 3 * gap)))
+    split = np.full(n, -1)
+    edges = np.linspace(0, n, rounds + 1).astype(int)
+    for start, end in pairwise(edges):
+        free = end - start - 3 * gap
+        parts = [0, *(max(length, round(free * s)) for s in share[1:])]
+        parts[0] = free - sum(parts)
+        if parts[0] < length:
+            raise ValueError(
+                f"{n} times are too few to train, validate and test on crops of {length} times with gaps of {gap}: "
+                f"{3 * (length + gap)} are needed, so choose more data, a smaller `size` or no `gap`."
+            )
+        for k, part in enumerate(parts):
+            split[start : start + part] = k
+            start += part + gap
+    return split
+
+
+def _named(region: str | Box) -> tuple[str, Box]:
+    return (region, REGIONS[region]) if isinstance(region, str) else ("asked for", region)

@@ -1,0 +1,225 @@
+"""What climate files hold, whoever wrote them: one temperature on a grid of latitudes, longitudes and times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from shiftnp.optional import need
+
+SUFFIXES = (".nc", ".nc4", ".cdf", ".h5", ".npz", ".zarr")
+GRAVITY = 9.80665  # m / s^2, by which a geopotential becomes a height
+
+# Standard names, units and common names, in lower case, by which the parts of a file are recognised.
+_TIME = {"time", "valid_time", "t", "date"}
+_LAT = {"latitude", "lat", "degrees_north", "degree_north", "nav_lat", "y"}
+_LON = {"longitude", "lon", "degrees_east", "degree_east", "nav_lon", "x"}
+_TEMPERATURE = {"air_temperature", "t2m", "2t", "tas", "tair", "tair_k", "t2m_k", "tg", "temperature"}
+_ELEVATION = {"surface_altitude", "geopotential", "surface_geopotential", "geopotential_at_surface"}
+_ELEVATION |= {"elevation", "elevation_m", "elev", "orog", "orography", "altitude", "asurf", "topo", "z"}
+_KELVIN = {"k", "kelvin", "kelvins", "degk", "deg_k", "degrees_kelvin"}
+_CELSIUS = {"c", "degc", "deg_c", "°c", "celsius", "degree_celsius", "degrees_celsius", "degrees_c", "degreec"}
+
+
+class Contents(NamedTuple):
+    """What one file has to offer. Longitudes and the order of latitudes are the file's own."""
+
+    path: Path
+    variable: str
+    calendar: str
+    lat: Float[np.ndarray, " h"]
+    lon: Float[np.ndarray, " w"]
+    days: Float[np.ndarray, " t"]  # since 1970-01-01, counted in the file's calendar
+
+
+def open_file(path: Path) -> Any:
+    """The file as an `xarray.Dataset`, not yet read, with dimensions `time`, `lat` and `lon` if it has them."""
+    xr = need("xarray", f"Reading {path.name}")
+    if path.suffix == ".npz":
+        data = _open_npz(path, xr)
+    else:
+        # The reader is chosen by the first bytes and given as a class: a guess of xarray's imports every reader there
+        # is, and eccodes, imported before cartopy, crashes Python.
+        options: dict[str, Any] = {}
+        if path.is_dir():
+            need("zarr", f"Reading {path.name}")
+            engine, options = xr.backends.ZarrBackendEntrypoint, {"consolidated": False}  # all stores have the rest
+        else:
+            with path.open("rb") as file:
+                head = file.read(4)
+            if head[:3] == b"CDF":
+                need("scipy", f"Reading {path.name}, which is NetCDF 3,")
+                engine = xr.backends.ScipyBackendEntrypoint
+            elif head == b"\x89HDF":
+                need("h5netcdf", f"Reading {path.name}")
+                engine = xr.backends.H5netcdfBackendEntrypoint
+            elif head[:2] == b"PK":
+                raise ValueError(f"{path} is a zip archive: unpack it and give the NetCDF files in it.")
+            else:
+                raise ValueError(
+                    f"{path} is neither NetCDF nor Zarr nor npz: convert it, from GRIB with grib_to_netcdf."
+                )
+        try:
+            data = xr.open_dataset(path, engine=engine, decode_timedelta=False, cache=False, **options)
+        except ValueError as error:
+            if "cftime" in str(error) or "decode time" in str(error):
+                raise ValueError(
+                    f"The times in {path} cannot be read; they need CF units such as 'hours since 1900-01-01' and, "
+                    "in calendars other than the standard one, the package cftime."
+                ) from error
+            raise
+    return _rename(data, path)
+
+
+def _open_npz(path: Path, xr: Any) -> Any:
+    """An npz with `lat`, `lon`, `time_h` or `month` (since 1970-01), `elevation_m` and a temperature `NAME_K`."""
+    with np.load(path, allow_pickle=False) as arrays:
+        names = {name: arrays[name] for name in arrays.files}
+    if "time_h" in names:
+        time = names["time_h"].astype("datetime64[h]").astype("datetime64[ns]")
+    elif "month" in names:
+        time = names["month"].astype("datetime64[M]").astype("datetime64[ns]")
+    else:
+        time = None
+    if time is None or not {"lat", "lon"} <= names.keys():
+        raise ValueError(f"{path} must have arrays lat, lon and time_h or month (since 1970), has {', '.join(names)}.")
+    coords = {"time": time, "lat": names["lat"], "lon": names["lon"]}
+    data: dict[str, Any] = {}
+    for name, values in names.items():
+        if values.ndim == 3:
+            data[name] = (("time", "lat", "lon"), values, {"units": name.rpartition("_")[2]})
+        elif values.ndim == 2:
+            # Smoothing in wave numbers leaves ripples of some metres at sea.
+            data[name] = (("lat", "lon"), np.maximum(values, 0), {"units": "m"})
+    return xr.Dataset(data, coords)
+
+
+def _rename(data: Any, path: Path) -> Any:
+    """The data set with its coordinates called `time`, `lat` and `lon`."""
+    for new, known, axis in (("time", _TIME, "T"), ("lat", _LAT, "Y"), ("lon", _LON, "X")):
+        found = [str(name) for name in data.variables if _is(data[name], known - {"x", "y", "t"}, axis)]
+        # Coordinates of cells' corners, reference times and the like are no dimensions; bare x and y are a last resort.
+        found = [name for name in found if name in data.dims] or found
+        found = found or [str(name) for name in data.dims if name in known and name in data.variables]
+        if not found:
+            continue
+        old = new if new in found else found[0]
+        if data[old].ndim > 1:
+            raise ValueError(
+                f"{path} has {old} in {data[old].ndim} dimensions: interpolate it to a latitude-longitude grid."
+            )
+        if data[old].ndim == 0:
+            data = data.expand_dims(old)
+        elif data[old].dims != (old,):
+            data = data.set_coords(old).swap_dims({data[old].dims[0]: old})
+        if old != new:
+            data = data.drop_vars(new, errors="ignore").rename({old: new})
+    return data
+
+
+def _is(array: Any, known: set[str], axis: str | None = None) -> bool:
+    attrs = array.attrs
+    words = {str(array.name).lower(), str(attrs.get("standard_name", "")).lower(), str(attrs.get("units", "")).lower()}
+    return bool(words & known) or (axis is not None and attrs.get("axis") == axis)
+
+
+def contents(path: Path, variable: str | None = None) -> Contents | None:
+    """What the file holds, or None if it holds no temperature."""
+    with open_file(path) as data:
+        name = temperature(data, path, variable)
+        if name is None:
+            return None
+        days, calendar = to_days(data["time"], path)
+        lat, lon = (np.asarray(data[axis].values, np.float64) for axis in ("lat", "lon"))
+        return Contents(path, name, calendar, lat, lon, days)
+
+
+def temperature(data: Any, path: Path, variable: str | None = None) -> str | None:
+    """Name of the temperature in an opened file, None if there is none."""
+    gridded = [str(name) for name, array in data.data_vars.items() if {"time", "lat", "lon"} <= set(array.dims)]
+    if variable is not None:
+        if variable in gridded:
+            return variable
+        return None
+    found = [name for name in gridded if _is(data[name], _TEMPERATURE)]
+    found = found or [name for name in gridded if _is(data[name], _KELVIN | _CELSIUS)]
+    if len(found) > 1:
+        raise ValueError(f"{path} has several temperatures, {', '.join(found)}: say which by `variable`.")
+    return found[0] if found else None
+
+
+def plane(array: Any, path: Path, *dims: str) -> Any:
+    """The array with these dimensions alone, in this order; others must have size one."""
+    for dim in set(array.dims) - set(dims):
+        if array.sizes[dim] > 1:
+            raise ValueError(
+                f"{array.name} in {path} has {array.sizes[dim]} values along {dim}: select one and write a new file."
+            )
+        array = array.isel({dim: 0})
+    return array.transpose(*dims)
+
+
+def to_celsius(values: Float[np.ndarray, "*any"], units: str, where: str) -> Float[np.ndarray, "*any"]:
+    """Temperatures in degrees Celsius, float32; without units, the numbers themselves tell."""
+    values = values.astype(np.float32)
+    if not np.isfinite(values).any():
+        return values
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    unit = units.strip().lower().replace(" ", "_")
+    if not unit:
+        unit = "k" if low > 150 else "c"
+    if unit not in _KELVIN | _CELSIUS:
+        raise ValueError(f"{where} is in {units!r}: convert it to K or degC.")
+    offset = 273.15 if unit in _KELVIN else 0.0
+    if low - offset < -100 or high - offset > 70:
+        raise ValueError(
+            f"{where} goes from {low:g} to {high:g} in {units!r}, which no air temperature does: check its units."
+        )
+    return values - np.float32(offset)
+
+
+def elevation(path: Path) -> tuple[Float[np.ndarray, " h"], Float[np.ndarray, " w"], Float[np.ndarray, "h w"]] | None:
+    """Latitudes, longitudes and metres above sea of a file, None if it does not say."""
+    with open_file(path) as data:
+        for name, array in data.data_vars.items():
+            others = [dim for dim in array.dims if dim not in ("lat", "lon") and array.sizes[dim] > 1]
+            if others or not _is(array, _ELEVATION) or not {"lat", "lon"} <= set(array.dims):
+                continue
+            metres = plane(array, path, "lat", "lon").values.astype(np.float64)
+            units = str(array.attrs.get("units", "m")).replace(" ", "")
+            if units in ("m**2s**-2", "m2s-2", "m^2s^-2", "m2/s2", "m^2/s^2"):
+                metres = np.maximum(metres / GRAVITY, 0)  # geopotentials ripple around zero at sea
+            elif units not in ("m", "metre", "metres", "meter", "meters"):
+                raise ValueError(f"{name} in {path} is in {units!r}: convert it to metres.")
+            return data["lat"].values.astype(np.float64), data["lon"].values.astype(np.float64), metres
+    return None
+
+
+def to_days(time: Any, path: Path) -> tuple[Float[np.ndarray, " t"], str]:
+    """Days since 1970-01-01, counted in the calendar that is named beside them."""
+    values = time.values
+    if np.issubdtype(values.dtype, np.datetime64):
+        return (values - np.datetime64("1970-01-01", "ns")) / np.timedelta64(1, "D"), "standard"
+    calendar = getattr(values.flat[0], "calendar", None) if values.size else None
+    if calendar is None:
+        raise ValueError(f"The times in {path} are bare numbers: they need CF units such as 'hours since 1900-01-01'.")
+    cftime = need("cftime", f"The calendar {calendar!r} of {path.name}")
+    return np.asarray(cftime.date2num(values, "days since 1970-01-01", calendar), np.float64), calendar
+
+
+def date(days: float, calendar: str) -> str:
+    """Such a number of days as a date and hour."""
+    if calendar == "standard":
+        return str(np.datetime64(round(days * 1440), "m")).replace("T", " ")
+    cftime = need("cftime", f"The calendar {calendar!r}")
+    moment = cftime.num2date(round(days * 1440), "minutes since 1970-01-01", calendar)
+    return str(moment.strftime("%Y-%m-%d %H:%M"))
+
+
+def data_files(paths: Iterable[Path]) -> list[Path]:
+    """Those of the paths that look like climate data, in order."""
+    return sorted(path for path in paths if path.suffix in SUFFIXES)

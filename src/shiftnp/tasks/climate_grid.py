@@ -1,0 +1,241 @@
+"""Climate files that belong together, and regions of them in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from shiftnp.tasks import climate_files as files
+from shiftnp.tasks.climate_files import Contents
+from shiftnp.typing import Real
+
+Box = tuple[Real, Real, Real, Real]
+"""Least and largest latitude, least and largest longitude, in degrees; the largest are not part of it."""
+
+REGIONS: dict[str, Box] = {"central": (42, 53, 8, 28), "west": (42, 53, -4, 8), "north": (53, 62, 8, 28)}
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A region in memory, latitudes and longitudes ascending. NaN: no observation here."""
+
+    lat: Float[np.ndarray, " h"]
+    lon: Float[np.ndarray, " w"]
+    days: Float[np.ndarray, " t"]  # since 1970-01-01
+    elevation: Float[np.ndarray, "h w"]  # metres
+    celsius: Float[np.ndarray, "t h w"]
+
+    @property
+    def there(self) -> Bool[np.ndarray, "t h w"]:
+        """Where temperature and elevation are both known."""
+        return np.isfinite(self.celsius) & np.isfinite(self.elevation)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Files with the same variable on the same grid, one after another in time. Holds no arrays and no open files.
+
+    Args:
+        parts: what each file holds.
+        heights: the file that has the elevation.
+        step: days between two times.
+    """
+
+    parts: tuple[Contents, ...]
+    heights: Path
+    step: float
+
+    @property
+    def calendar(self) -> str:
+        return self.parts[0].calendar
+
+    def load(self, name: str, box: Box, stride: tuple[int, int, int | None]) -> Region:
+        """Every `stride`-th point of a region, read once; `name` is for errors."""
+        return _load(self, name, box, stride)
+
+
+@lru_cache(maxsize=8)
+def open_source(path: str | None, elevation: str | None, variable: str | None, name: str, box: Box) -> Source:
+    """Of the files at `path` those that cover the box; if they are on several grids, those with most times."""
+    folder, paths = _find(path)
+    found = [part for file in paths if (part := files.contents(file, variable)) is not None]
+    if not found:
+        wanted = "a temperature" if variable is None else f"the variable {variable!r}"
+        raise ValueError(
+            f"Nothing at {folder} has {wanted} over time, latitude and longitude: give another `path` or `variable`."
+        )
+    groups: dict[tuple[object, ...], list[Contents]] = {}
+    for part in found:
+        key = (part.variable, part.calendar, part.lat.tobytes(), part.lon.tobytes())
+        groups.setdefault(key, []).append(part)
+    fitting = [group for group in groups.values() if _columns(group[0], box) is not None]
+    if not fitting:
+        raise ValueError(_uncovered([group[0] for group in groups.values()], name, box))
+    parts = max(fitting, key=lambda group: sum(len(part.days) for part in group))
+    days = np.unique(np.concatenate([part.days for part in parts]))
+    if len(days) < 2:
+        raise ValueError(f"{parts[0].path} has a single time: give `path` a folder or a pattern of files.")
+    return Source(tuple(parts), _find_elevation(parts[0].path, elevation), float(np.median(np.diff(days))))
+
+
+def covers(source: Source, box: Box) -> bool:
+    """Whether the files reach all edges of the box, up to one grid spacing."""
+    return _columns(source.parts[0], box) is not None
+
+
+def _find(path: str | None) -> tuple[Path, list[Path]]:
+    """Where data are looked for, and the files there."""
+    if path is None:
+        root = os.environ.get("SHIFTNP_DATA")
+        if root is None:
+            raise FileNotFoundError(
+                "No climate data: give a file or folder by `path`, or set SHIFTNP_DATA to a folder that has them in "
+                "climate/ (the paper's are derived-near-surface-meteorological-variables in the Copernicus store)."
+            )
+        place = Path(root) / "climate"
+    else:
+        place = Path(path).expanduser()
+    if "*" in place.name:
+        paths = files.data_files(place.parent.glob(place.name))
+    elif place.is_dir() and place.suffix != ".zarr" and not any((place / f).exists() for f in ("zarr.json", ".zgroup")):
+        paths = files.data_files(place.iterdir())
+    else:
+        paths = [place] if place.exists() else []
+    if not paths:
+        raise FileNotFoundError(f"No climate files at {place}: give a NetCDF, Zarr or npz file or a folder of them.")
+    return place, paths
+
+
+def _find_elevation(temperature: Path, elevation: str | None) -> Path:
+    """The file named, or the one with the temperature, or one beside it that is about elevation alone."""
+    if elevation is not None:
+        path = Path(elevation).expanduser()
+        if not path.exists():
+            raise FileNotFoundError(f"No file {path}: `elevation` must be a file with heights or geopotential.")
+        if files.elevation(path) is None:
+            raise ValueError(f"{path} has no elevation, orography or geopotential: name another file by `elevation`.")
+        return path
+    if files.elevation(temperature) is not None:
+        return temperature
+    for path in files.data_files(temperature.parent.iterdir()):
+        try:
+            if path != temperature and files.elevation(path) is not None and files.contents(path) is None:
+                return path
+        except ValueError:
+            continue  # nobody asked for this file
+    raise ValueError(
+        f"{temperature} has no elevation, nor has a file beside it: name one by `elevation` (ERA5 has geopotential, "
+        "WFDE5 grid_point_altitude)."
+    )
+
+
+def _columns(part: Contents, box: Box) -> tuple[Int[np.ndarray, " h"], Int[np.ndarray, " w"]] | None:
+    """Rows and columns of the box in ascending order, None if the file does not reach to its edges."""
+    inside = []
+    # Longitudes are counted from the western edge, whatever the file counts them from.
+    for values, (low, high) in ((part.lat, box[:2]), (_east_of(part.lon, box[2]), box[2:])):
+        order = np.argsort(values, kind="stable")
+        spacing = float(np.median(np.diff(values[order]))) if len(values) > 1 else 0.0
+        kept = order[(values[order] >= low) & (values[order] < high)]
+        reach = values[kept]
+        # A row more on either side would lie outside the box.
+        if not len(kept) or reach[0] - spacing > low - 1e-3 * spacing or reach[-1] + spacing < high - 1e-3 * spacing:
+            return None
+        if len(kept) > 1 and np.diff(reach).max() > 1.5 * spacing:
+            return None
+        inside.append(kept)
+    return inside[0], inside[1]
+
+
+def _east_of(lon: Float[np.ndarray, " w"], west: Real) -> Float[np.ndarray, " w"]:
+    return (lon - west) % 360 + west
+
+
+def _uncovered(parts: Sequence[Contents], name: str, box: Box) -> str:
+    has = []
+    for part in parts:
+        lon = _east_of(part.lon, -180)
+        has.append(
+            f"{part.path.name} covers latitudes {part.lat.min():g} to {part.lat.max():g} and longitudes {lon.min():g} "
+            f"to {lon.max():g}"
+        )
+    return (
+        f"{'; '.join(has)}; not all of the region {name} (latitudes {box[0]:g} to {box[1]:g}, longitudes {box[2]:g} "
+        f"to {box[3]:g}): choose another `region` or `path`."
+    )
+
+
+@lru_cache(maxsize=8)
+def _load(source: Source, name: str, box: Box, stride: tuple[int, int, int | None]) -> Region:
+    first = source.parts[0]
+    inside = _columns(first, box)
+    if inside is None:
+        raise ValueError(_uncovered([first], name, box))
+    rows, columns = inside[0][:: stride[0]], inside[1][:: stride[1]]
+    lat, lon = first.lat[rows], _east_of(first.lon, box[2])[columns]
+    thin = stride[2] or (6 if abs(source.step * 24 - 1) < 0.01 else 1)
+    start = min(part.days.min() for part in source.parts)
+    days, celsius = [], []
+    for part in source.parts:
+        # Counted in steps since the first time of all files, so that a missing file does not move those after it.
+        count = np.rint((part.days - start) / source.step).astype(np.int64)
+        kept = np.flatnonzero(count % thin == 0)
+        with files.open_file(part.path) as data:
+            array = files.plane(data[part.variable], part.path, "time", "lat", "lon")
+            units = str(array.attrs.get("units", ""))
+            values = array.isel(time=_slice(kept), lat=_slice(rows), lon=_slice(columns)).values
+        celsius.append(files.to_celsius(values, units, f"{part.variable} in {part.path.name}"))
+        days.append(part.days[kept])
+    all_days, order = np.unique(np.concatenate(days), return_index=True)
+    heights = files.elevation(source.heights)
+    if heights is None:
+        raise ValueError(f"{source.heights} has no elevation any more: was it changed?")
+    region = Region(lat, lon, all_days, interpolate(*heights, lat, lon), np.concatenate(celsius)[order])
+    if not np.isfinite(region.elevation).any():
+        raise ValueError(f"{source.heights} has no elevation in the region {name}: name another file by `elevation`.")
+    return region
+
+
+def _slice(index: Int[np.ndarray, " n"]) -> slice | Int[np.ndarray, " n"]:
+    """Evenly spaced indices as a slice, with which files are read much faster."""
+    if len(index) < 2 or (np.diff(index) != index[1] - index[0]).any():
+        return index
+    step = int(index[1] - index[0])
+    end = int(index[-1]) + (1 if step > 0 else -1)
+    return slice(int(index[0]), None if end < 0 else end, step)
+
+
+def interpolate(
+    lat: Float[np.ndarray, " n"],
+    lon: Float[np.ndarray, " m"],
+    values: Float[np.ndarray, "n m"],
+    to_lat: Float[np.ndarray, " h"],
+    to_lon: Float[np.ndarray, " w"],
+) -> Float[np.ndarray, "h w"]:
+    """Values between grid points, bilinear over those of the four neighbours that are there; NaN outside the grid."""
+    lon = _east_of(lon, to_lon[0] - 180)  # so that the seam is far away
+    rows, columns = np.argsort(lat), np.argsort(lon)
+    values = values[np.ix_(rows, columns)]
+    (i, a), (j, b) = _between(lat[rows], to_lat), _between(lon[columns], to_lon)
+    total, weight = np.zeros((len(to_lat), len(to_lon))), np.zeros((len(to_lat), len(to_lon)))
+    for di, wi in ((0, 1 - a), (1, a)):
+        for dj, wj in ((0, 1 - b), (1, b)):
+            corner, share = values[np.ix_(i + di, j + dj)], wi[:, None] * wj[None]
+            known = np.isfinite(corner) & np.isfinite(share)
+            total += np.where(known, corner * share, 0)
+            weight += np.where(known, share, 0)
+    with np.errstate(invalid="ignore"):
+        return np.where(weight > 1e-6, total / np.where(weight > 1e-6, weight, 1), np.nan)
+
+
+def _between(grid: Float[np.ndarray, " n"], to: Float[np.ndarray, " k"]) -> tuple[np.ndarray, np.ndarray]:
+    """The grid point before each place, and how far it is to the next: 0 to 1, NaN more than half a cell outside."""
+    before = np.clip(np.searchsorted(grid, to, side="right") - 1, 0, len(grid) - 2)
+    far = (to - grid[before]) / (grid[before + 1] - grid[before])
+    return before, np.where((far < -0.5) | (far > 1.5), np.nan, np.clip(far, 0, 1))

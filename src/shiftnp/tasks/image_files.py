@@ -1,0 +1,173 @@
+"""Reading image data sets from the forms in which they are passed around, as uint8 `[n, height, width, channels]`."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import logging
+import math
+import pickle
+import tarfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from torch.utils.data import get_worker_info
+
+from shiftnp.tasks.download import find
+
+log = logging.getLogger(__name__)
+
+BROKEN = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, pickle.UnpicklingError)
+CIFAR_BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
+FORMS = ("", ".bin")  # pickles and binaries
+CIFAR_FILES = (
+    "cifar10/cifar-10-python.tar.gz",
+    "cifar10/cifar-10-batches-py",
+    "cifar10/cifar-10-binary.tar.gz",
+    "cifar10/cifar-10-batches-bin",
+)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """An image data set: the size of its images, how many there are, and the files that hold them, best first."""
+
+    side: int
+    channels: int
+    counts: dict[str, int]
+    files: dict[str, tuple[str, ...]]
+
+
+def _idx(name: str) -> tuple[str, ...]:
+    return (f"mnist/{name}-images-idx3-ubyte", f"mnist/{name}-images-idx3-ubyte.gz")
+
+
+DATASETS = {
+    "mnist": DataSet(28, 1, {"train": 60_000, "test": 10_000}, {"train": _idx("train"), "test": _idx("t10k")}),
+    "cifar10": DataSet(
+        32,
+        3,
+        {"train": 50_000, "test": 10_000},
+        {
+            "train": (*CIFAR_FILES, "cifar10/data_batch_1.png"),
+            "test": (*CIFAR_FILES, "cifar10/test_batch.png", "cifar10/cifar10_test_first2000.png"),
+        },
+    ),
+}
+
+
+def read_images(dataset: str, part: str, folder: Path | str | None = None) -> UInt8[np.ndarray, "n side side c"]:
+    """The images of `part` ("train" or "test") that are there, in the order of their authors."""
+    about = DATASETS[dataset]
+    path = find(*about.files[part], folder=folder)
+    images = read_idx(path)[..., None] if dataset == "mnist" else read_cifar(path, part)
+    if images.shape[1:] != (about.side, about.side, about.channels):
+        raise ValueError(f"{path} holds arrays of {images.shape[1:]}, not the images of {dataset}: replace it.")
+    worker = get_worker_info()
+    if len(images) < about.counts[part] and (worker is None or worker.id == 0):
+        log.warning(f"{dataset}: {path} has {len(images)} of {about.counts[part]} {part} images, which are used.")
+    return images
+
+
+def read_idx(path: Path) -> UInt8[np.ndarray, "n *shape"]:
+    """An array of bytes in the IDX format of MNIST, gzipped or not."""
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except BROKEN as error:
+            raise ValueError(f"{path} is damaged ({error}): remove it or get it again.") from error
+    if len(data) < 8 or data[:3] != b"\0\0\x08":
+        raise ValueError(f"{path} is no IDX file of bytes: replace it.")
+    start = 4 + 4 * data[3]
+    shape = [int(n) for n in np.frombuffer(data[4:start], ">u4")]
+    if len(data) - start != math.prod(shape):
+        raise ValueError(f"{path} should hold {math.prod(shape)} values, not {len(data) - start}: get it again.")
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()  # writable, as torch wants it
+
+
+def read_cifar(path: Path, part: str) -> UInt8[np.ndarray, "n 32 32 3"]:
+    """CIFAR-10 from the official archive (pickles or binaries), from its unpacked folder, or from PNG sheets.
+
+    Where batches are missing, those before the first missing one are read, so that image `i` is always the same.
+    """
+    if path.suffix == ".png":
+        sheets = [path] if part == "test" else [path.with_name(f"{name}.png") for name in CIFAR_BATCHES[part]]
+        parts = {sheet.name: read_sheet(sheet) for sheet in sheets if sheet.exists()}
+        return _leading(parts, [sheet.name for sheet in sheets], path)
+    wanted = CIFAR_BATCHES[part]
+    found: dict[str, UInt8[np.ndarray, "n 32 32 3"]] = {}
+    try:
+        if path.is_dir():
+            for file in path.iterdir():
+                if file.stem in wanted and file.suffix in FORMS:
+                    found[file.stem] = read_batch(file.read_bytes(), binary=file.suffix == ".bin")
+        else:
+            with tarfile.open(path) as archive:
+                for member in archive:  # in one pass: going back in a gzipped file means to start again
+                    name, content = Path(member.name), archive.extractfile(member)
+                    if name.stem in wanted and name.suffix in FORMS and content is not None:
+                        found[name.stem] = read_batch(content.read(), binary=name.suffix == ".bin")
+    except (*BROKEN, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged or not CIFAR-10 ({error}): remove it or get it again.") from error
+    return _leading(found, wanted, path)
+
+
+def _leading(parts: dict[str, Any], names: list[str], path: Path) -> UInt8[np.ndarray, "n 32 32 3"]:
+    there = []
+    for name in names:
+        if name not in parts:
+            break
+        there.append(parts[name])
+    if not there:
+        raise ValueError(f"{path} has no {names[0]}: get the data again.")
+    return np.concatenate(there)
+
+
+def read_batch(data: bytes, binary: bool) -> UInt8[np.ndarray, "n 32 32 3"]:
+    """One batch: records of a label and 3 x 32 x 32 bytes, or a pickled dictionary with an array of these bytes."""
+    if binary:
+        planes = np.frombuffer(data, np.uint8).reshape(-1, 3073)[:, 1:]
+    else:
+        planes = _ArraysOnly(io.BytesIO(data), encoding="bytes").load()[b"data"]
+    if planes.dtype != np.uint8:
+        raise TypeError(f"pixels are {planes.dtype}, not bytes")
+    return np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+def read_sheet(path: Path) -> UInt8[np.ndarray, "n 32 32 3"]:
+    """An RGB picture whose rows of 1024 pixels are one image of 32 x 32 each."""
+    from PIL import Image
+
+    with Image.open(path) as sheet:
+        if sheet.mode != "RGB" or sheet.width != 1024:
+            raise ValueError(
+                f"{path} must be an RGB picture 1024 wide, not {sheet.mode} and {sheet.width}: replace it."
+            )
+        return np.array(sheet).reshape(-1, 32, 32, 3)
+
+
+def _latin1(text: str, encoding: str = "latin1") -> bytes:
+    return text.encode("latin1")
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Reads pickles of plain objects, bytes and numpy arrays; one that asks for anything else could run any code."""
+
+    ALLOWED = {  # noqa: RUF012
+        ("numpy.core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
+        ("numpy._core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+        ("_codecs", "encode"): _latin1,  # how Python 3 writes bytes where Python 2 is to read them
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return self.ALLOWED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no image data need") from None

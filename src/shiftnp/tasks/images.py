@@ -1,0 +1,214 @@
+"""Image completion: pixel values from pixel places, on MNIST and CIFAR-10, plain or translated (the paper's task)."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from matplotlib.figure import Figure
+from torch import Tensor
+from torch.distributions import Distribution
+
+from shiftnp.batch import Batch
+from shiftnp.tasks.base import Task, TestSet, generator_for
+from shiftnp.tasks.download import VARIABLE
+from shiftnp.tasks.image_files import DATASETS, read_images
+from shiftnp.typing import Real
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class ImageTask(Task):
+    """Images on a black canvas, some pixels known and the others to be predicted.
+
+    Inputs are (row, column) of a pixel, standardised over the canvas; outputs are grey or RGB in [0, 1]. The number of
+    context pixels is drawn once a batch, which ones for every image. An image always has the same translation.
+
+    Args:
+        dataset: "mnist" or "cifar10".
+        translated: the image lies anywhere on the canvas, with equal odds; it is never cut. Otherwise in the middle.
+        split: "train", "valid" (the last tenth of the training images) or "test".
+        canvas: side of the canvas in pixels (None: that of the image, and twice that if translated, as in the paper).
+        limit: use the first images of the split only, at most so many.
+        targets: at most so many targets (None: all pixels that are not context).
+        context: smallest and largest share of the canvas' pixels that is context.
+        seed: decides the translations.
+        path: folder of the data (None: SHIFTNP_DATA, then the user's cache, then the network).
+    """
+
+    dataset: str = "mnist"
+    translated: bool = False
+    split: str = "train"
+    canvas: int | None = None
+    limit: int | None = None
+    targets: int | None = None
+    context: tuple[Real, Real] = (1 / 100, 1 / 3)
+    seed: int = 0
+    path: Path | str | None = field(default=None, repr=False, compare=False)
+
+    dx = 2
+
+    def __post_init__(self) -> None:
+        if self.dataset not in DATASETS:
+            raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}.")
+        if self.split not in SPLITS:
+            raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {self.split!r}.")
+        if self.side < self._width:
+            raise ValueError(f"canvas must not be smaller than the images of {self._width} pixels, got {self.canvas}.")
+        for name, number in (("limit", self.limit), ("targets", self.targets)):
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be positive or None, got {number}.")
+        low, high = self._points
+        if not (0 <= low <= high and self.context[1] < 1):
+            raise ValueError(f"context must be a range of shares of the pixels, below one, got {self.context}.")
+
+    @property
+    def dy(self) -> int:  # type: ignore[override]
+        return DATASETS[self.dataset].channels
+
+    @property
+    def side(self) -> int:
+        """Side of the canvas in pixels."""
+        return self.canvas if self.canvas is not None else self._width * (2 if self.translated else 1)
+
+    @property
+    def pitch(self) -> float:
+        """Distance of neighbouring pixels in units of the inputs. (`1 / pitch` is an on-grid ConvCNP's
+        `points_per_unit`.)"""
+        return 1 / math.sqrt((self.side**2 - 1) / 12)  # the variance of 0, 1, ..., side - 1
+
+    @property
+    def count(self) -> int:
+        """Number of images of the split."""
+        return len(self._indices())
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        return self.complete(torch.randint(self.count, (batch_size,), generator=generator), generator)
+
+    def complete(self, index: Int[Tensor, " b"], generator: torch.Generator) -> Batch:
+        """Completion of the images of these numbers in the split."""
+        n = self.side**2
+        low, high = self._points
+        nc = int(torch.randint(low, high + 1, (), generator=generator))
+        keep = n if self.targets is None else nc + self.targets
+        order = torch.stack([torch.randperm(n, generator=generator)[:keep] for _ in index])
+        pixel = order + n * torch.arange(len(index))[:, None]  # counted through all canvases
+        x = pixel_grid(self.side).index_select(0, order.flatten()).unflatten(0, order.shape)
+        y = self.images(index).flatten(0, 2).index_select(0, pixel.flatten()).unflatten(0, order.shape)
+        return Batch(x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])
+
+    def images(self, index: Int[Tensor, " b"]) -> Float[Tensor, "b side side dy"]:
+        """The canvases of these images of the split."""
+        width = self._width
+        out = torch.zeros(len(index), self.side, self.side, self.dy, dtype=torch.uint8)
+        images = self._stock()[self._rows(index)]
+        for canvas, image, (top, left) in zip(out, images, self.offsets(index).tolist(), strict=True):
+            canvas[top : top + width, left : left + width] = image
+        return out.float() / 255
+
+    def offsets(self, index: Int[Tensor, " b"]) -> Int[Tensor, "b 2"]:
+        """Rows and columns of black before these images of the split."""
+        places = self.side - self._width + 1
+        if not self.translated:
+            return torch.full((len(index), 2), (places - 1) // 2)
+        return translations(self.seed, self._part, len(self._stock()), places)[self._rows(index)]
+
+    @property
+    def _width(self) -> int:
+        return DATASETS[self.dataset].side
+
+    @property
+    def _points(self) -> tuple[int, int]:
+        """Smallest and largest number of context pixels."""
+        return math.ceil(self.context[0] * self.side**2), math.floor(self.context[1] * self.side**2)
+
+    @property
+    def _part(self) -> str:
+        return "test" if self.split == "test" else "train"
+
+    def _stock(self) -> UInt8[Tensor, "n w w dy"]:
+        return load(self.dataset, self._part, self.path, os.environ.get(VARIABLE))
+
+    def _indices(self) -> range:
+        """Which images of the file are those of the split."""
+        n = len(self._stock())
+        trained = n - n // 10
+        split = {"train": range(trained), "valid": range(trained, n), "test": range(n)}[self.split][: self.limit]
+        if not split:
+            raise ValueError(
+                f"split {self.split!r} of {self.dataset} is empty, as its file has {n} images: get them all."
+            )
+        return split
+
+    def _rows(self, index: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
+        split = self._indices()
+        if not 0 <= int(index.min()) <= int(index.max()) < len(split):
+            raise ValueError(
+                f"index must be in 0 to {len(split) - 1}, the images of split {self.split!r}, got {index}."
+            )
+        return split.start + index
+
+    def test_sets(self) -> dict[str, TestSet]:
+        """`valid` and `test`: the first images of these splits, each once, with all their pixels."""
+
+        def images(split: str, seed: int, tasks: int) -> TestSet:
+            return ImageTestSet(replace(self, split=split, limit=None, targets=None), seed, tasks)
+
+        return {"valid": images("valid", 2, 256), "test": images("test", 1, 1024)}
+
+    def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
+        from shiftnp.plots.images import draw_completions
+
+        figure = Figure(figsize=(4, 2.2) if prediction is None else (8, 2.1), layout="constrained")
+        draw_completions(figure, batch, self.side, self.pitch, prediction, [index])
+        return figure
+
+
+@dataclass(frozen=True)
+class ImageTestSet(TestSet):
+    """The first `tasks` images of a split in their order, where other test sets draw at random.
+
+    With fewer or more `tasks`, those that both have are the same.
+    """
+
+    def __iter__(self) -> Iterator[Batch]:
+        task = self.task
+        assert isinstance(task, ImageTask)
+        if self.tasks > task.count:
+            raise ValueError(
+                f"tasks must not exceed the {task.count} images of split {task.split!r}, got {self.tasks}."
+            )
+        for i in range(len(self)):
+            first = i * self.batch_size
+            index = torch.arange(first, min(first + self.batch_size, self.tasks))
+            yield task.complete(index, generator_for(self.seed, i))
+
+
+@lru_cache(maxsize=4)
+def load(dataset: str, part: str, folder: Path | str | None, variable: str | None = None) -> UInt8[Tensor, "n w w dy"]:
+    """The images of a file, read once. `variable` is that of the environment: with another one they are read again."""
+    return torch.from_numpy(read_images(dataset, part, folder))
+
+
+@lru_cache(maxsize=16)
+def translations(seed: int, part: str, n: int, places: int) -> Int[Tensor, "n 2"]:
+    """Offsets in {0, ..., places - 1} of the first `n` images of a file. Those of image `i` do not depend on `n`."""
+    # numpy promises that raw numbers stay the same in all its versions, and nothing about drawn ones.
+    raw = np.random.PCG64(np.random.SeedSequence((seed, ("train", "test").index(part)))).random_raw(2 * n)
+    return torch.from_numpy((raw % np.uint64(places)).astype(np.int64)).reshape(n, 2)
+
+
+@lru_cache(maxsize=16)
+def pixel_grid(side: int) -> Float[Tensor, "n 2"]:
+    """Places of the pixels of a square canvas, row by row, with mean zero and variance one in each direction."""
+    place = torch.arange(side, dtype=torch.float64)
+    place = (place - place.mean()) / place.std(correction=0)
+    return torch.cartesian_prod(place, place).float()

@@ -1,0 +1,70 @@
+"""Means and standard deviations of the training data, by which inputs and outputs are standardised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from shiftnp.typing import Real
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """`x -> (x - x_mean) / x_std`, and the same for `y`; `dataclasses.asdict` of it can be written as JSON.
+
+    Args:
+        inputs, outputs: what the numbers are, with units.
+    """
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    x_mean: Sequence[Real]
+    x_std: Sequence[Real]
+    y_mean: Sequence[Real]
+    y_std: Sequence[Real]
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "outputs", "x_mean", "x_std", "y_mean", "y_std"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # lists, when it comes back from JSON
+        if not all(std > 0 for std in (*self.x_std, *self.y_std)):
+            raise ValueError(f"standard deviations must be positive, got x_std={self.x_std} and y_std={self.y_std}.")
+
+    def x(self, x: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
+        """Standardised inputs, in the precision of `x`."""
+        return (x - x.new_tensor(self.x_mean)) / x.new_tensor(self.x_std)
+
+    def y(self, y: Float[Tensor, "*any dy"]) -> Float[Tensor, "*any dy"]:
+        """Standardised outputs, in the precision of `y`."""
+        return (y - y.new_tensor(self.y_mean)) / y.new_tensor(self.y_std)
+
+    def undo_x(self, x: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
+        """Inputs in their own units, in float64: times are large numbers."""
+        x = x.double()
+        return x * x.new_tensor(self.x_std) + x.new_tensor(self.x_mean)
+
+    def undo_y(self, y: Float[Tensor, "*any dy"]) -> Float[Tensor, "*any dy"]:
+        """Outputs, or means of predictions, in their own units, in float64."""
+        y = y.double()
+        return y * y.new_tensor(self.y_std) + y.new_tensor(self.y_mean)
+
+    def undo_spread(self, std: Float[Tensor, "*any dy"]) -> Float[Tensor, "*any dy"]:
+        """Standard deviations of outputs in their own units, in float64."""
+        std = std.double()
+        return std * std.new_tensor(self.y_std)
+
+
+def moments(values: Float[np.ndarray, "*any"], weights: Float[np.ndarray, "*any"] | None = None) -> tuple[float, float]:
+    """Weighted mean and standard deviation of what is not NaN; the standard deviation of a constant is called one."""
+    there = np.isfinite(values)
+    if not there.any():
+        return 0.0, 1.0
+    kept = values[there].astype(np.float64)
+    weight = np.ones_like(kept) if weights is None else weights[there]
+    mean = float(np.average(kept, weights=weight))
+    std = float(np.sqrt(np.average((kept - mean) ** 2, weights=weight)))
+    # Round-off leaves a constant with a tiny spread, by which nothing must be divided.
+    return mean, std if std > 1e-9 * max(1.0, abs(mean)) else 1.0

@@ -1,0 +1,204 @@
+"""Tasks from one table of scattered observations: measuring stations, soundings, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from matplotlib.figure import Figure
+from torch.distributions import Distribution
+
+from shiftnp.batch import Batch
+from shiftnp.tasks.base import Task, TestSet, generator_for
+from shiftnp.tasks.scaling import Scaling, moments
+from shiftnp.tasks.table_files import Table, read_frame, read_table
+from shiftnp.typing import Real
+
+Split = Literal["train", "valid", "test"]
+Holdout = Literal["random", "block"]
+Order = Literal["random", "sorted"]
+
+
+@dataclass(frozen=True, eq=False)
+class TableTask(Task):
+    """Data sets from a table, each split into context and targets; inputs and outputs are standardised.
+
+    Each group of rows is one data set; without groups, the whole table is one, of which every task is a random part.
+    Groups (or rows) are dealt out to training, validation and tests once, so that these share none. A row that lacks an
+    output can be context, never a target: where it would be one it is left out, and so is a row that lacks all.
+
+    Args:
+        path: a .csv, .tsv or .parquet file with a header.
+        inputs, outputs: names of columns. Dates (ISO, or pandas' own) become days since 1970-01-01 UTC.
+        group: the column whose equal values make a data set, for instance a day.
+        holdout: targets are points at random, or all points in a box of inputs ("block"), as when a region has no data.
+        block: inputs that the box bounds; none: all of them.
+        context: share of a data set's points that are context, from and to, drawn for every task. A box with several
+            points on its edge takes all of them, and leaves somewhat fewer.
+        points: data sets with more points are thinned to so many, at random.
+        split: which groups (or rows) tasks come from.
+        shares: of groups (or rows) for training, validation and tests.
+        order: deal groups (or rows) out at random, or the first to training and the last to tests ("sorted"), which is
+            the fair one if they follow each other in time.
+        seed: of dealing them out at random.
+        drop_missing: leave out rows that lack an input or their group, instead of refusing the table.
+        scaling: a standardisation to use instead of that of the training rows.
+        frame: a pandas DataFrame instead of a file.
+    """
+
+    path: str | Path | None = None
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    group: str | None = None
+    holdout: Holdout = "random"
+    block: Sequence[str] = ()
+    context: tuple[Real, Real] = (0.1, 0.7)
+    points: int = 512
+    split: Split = "train"
+    shares: tuple[Real, Real, Real] = (0.7, 0.1, 0.2)
+    order: Order = "random"
+    seed: int = 0
+    drop_missing: bool = False
+    scaling: Scaling | None = None
+    frame: Any = field(default=None, repr=False)
+    dx: int = field(init=False)
+    dy: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "outputs", "block"):
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a list of columns, got the string {getattr(self, name)!r}.")
+        if not self.inputs or not self.outputs:
+            raise ValueError("inputs and outputs must name at least one column each.")
+        if unknown := set(self.block) - set(self.inputs):
+            raise ValueError(f"block must name some of the inputs, got {', '.join(sorted(unknown))}.")
+        if (self.path is None) == (self.frame is None):
+            raise ValueError("either path or frame must be given, and not both.")
+        for name, kind in (("holdout", Holdout), ("split", Split), ("order", Order)):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}.")
+        if not 0 <= self.context[0] <= self.context[1] <= 1:
+            raise ValueError(f"context must be a range of shares between 0 and 1, got {self.context}.")
+        if min(self.shares) <= 0 or self.points < 2:
+            raise ValueError(f"shares must be positive and points at least 2, got {self.shares} and {self.points}.")
+        if self.path is not None:
+            object.__setattr__(self, "path", str(self.path))  # a task can be written as JSON
+        object.__setattr__(self, "dx", len(self.inputs))
+        object.__setattr__(self, "dy", len(self.outputs))
+
+    @cached_property
+    def table(self) -> Table:
+        """All rows, in their own units."""
+        frame = read_frame(Path(self.path).expanduser()) if self.path is not None else self.frame
+        where = "the frame" if self.path is None else str(self.path)
+        return read_table(frame, self.inputs, self.outputs, self.group, self.drop_missing, where)
+
+    @cached_property
+    def standardisation(self) -> Scaling:
+        """Means and standard deviations of the training rows, or `scaling`."""
+        if self.scaling is not None:
+            return self.scaling
+        rows = np.concatenate(self.rows("train"))
+        x = [moments(column) for column in self.table.x[rows].T]
+        y = [moments(column) for column in self.table.y[rows].T]
+        means, stds = ([m[k] for m in x] for k in (0, 1))
+        return Scaling(self.table.inputs, self.outputs, means, stds, [m for m, _ in y], [s for _, s in y])
+
+    def rows(self, split: Split) -> list[Int[np.ndarray, " n"]]:
+        """Rows of each data set of a split."""
+        group = self.table.group
+        n = len(self.table.x) if group is None else int(group.max()) + 1
+        edges = np.rint(n * np.cumsum(self.shares) / sum(self.shares)).astype(int)[:2]
+        if min(edges[0], edges[1] - edges[0], n - edges[1]) < 1:
+            what = "rows" if group is None else f"groups of {self.group!r}"
+            raise ValueError(f"{n} {what} are too few to train, validate and test: give more data or other `shares`.")
+        dealt = (
+            np.arange(n) if self.order == "sorted" else torch.randperm(n, generator=generator_for(self.seed, 0)).numpy()
+        )
+        mine = np.sort(np.split(dealt, edges)[get_args(Split).index(split)])
+        if group is None:
+            return [mine]
+        by_group = np.argsort(group, kind="stable")
+        bounds = np.searchsorted(group[by_group], np.arange(n + 1))
+        return [by_group[bounds[g] : bounds[g + 1]] for g in mine]
+
+    @cached_property
+    def _sets(self) -> list[tuple[Float[np.ndarray, "n dx"], Float[np.ndarray, "n dy"]]]:
+        """Standardised data sets of this split that have a target and a point besides."""
+        table, scaling = self.table, self.standardisation
+        x, y = scaling.x(torch.from_numpy(table.x)).numpy(), scaling.y(torch.from_numpy(table.y)).numpy()
+        sets = [(x[rows], y[rows]) for rows in self.rows(self.split)]
+        sets = [(a, b) for a, b in sets if len(a) > 1 and np.isfinite(b).all(1).any()]
+        if not sets:
+            raise ValueError(
+                f"No data set of the split {self.split!r} has two rows, one of them with all of "
+                f"{', '.join(self.outputs)}: choose another `group`, fewer `outputs` or give more data."
+            )
+        return sets
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        sets = self._sets
+        tasks = []
+        for k in torch.randint(len(sets), (batch_size,), generator=generator).tolist():
+            x, y = sets[k]
+            whole = np.isfinite(y).all(1)
+            kept = some(len(x), self.points, generator)
+            if not whole[kept].any():  # a task without a target asks nothing
+                kept[0] = np.flatnonzero(whole)[int(torch.randint(int(whole.sum()), (), generator=generator))]
+            x, y, whole = x[kept], y[kept], whole[kept]
+            context, target = self._divide(x, whole, generator)
+            parts = (x[context], y[context], x[target], y[target])
+            tasks.append(Batch(*(torch.from_numpy(part[None].astype(np.float32)) for part in parts)))
+        return Batch.collate(tasks)
+
+    def _divide(
+        self, x: Float[np.ndarray, "n dx"], whole: Bool[np.ndarray, " n"], generator: torch.Generator
+    ) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+        """Which points are context and which are targets; the rest is left out. Some are `whole`: with all outputs."""
+        low, high = self.context
+        u, v = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
+        held = max(1, len(x) - round((low + (high - low) * u) * len(x)))
+        middle = np.flatnonzero(whole)[int(v * whole.sum())]
+        if self.holdout == "random":
+            out = np.arange(len(x)) >= len(x) - held  # points come in random order
+            out[middle] |= not (out & whole).any()
+        else:
+            bounds = [list(self.inputs).index(name) for name in self.block or self.inputs]
+            far = np.abs(x - x[middle])[:, bounds].max(1)
+            out = far <= np.sort(far)[held - 1]
+        return ~out, out & whole
+
+    def test_sets(self) -> dict[str, TestSet]:
+        """`valid` and `test`: groups (or rows) that training has not seen."""
+        return {
+            "valid": TestSet(self._at("valid"), seed=2, tasks=256),
+            "test": TestSet(self._at("test"), seed=1, tasks=1024),
+        }
+
+    def _at(self, split: Split) -> TableTask:
+        task = replace(self, split=split, scaling=self.standardisation)
+        task.__dict__["table"] = self.table  # read once
+        return task
+
+    def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
+        from shiftnp.plots.maps import draw_table
+
+        wide = 6.5 if prediction is None or self.dx == 1 else 12
+        figure = Figure(figsize=(wide, 3.2), layout="constrained")
+        draw_table(figure, batch, self.standardisation, prediction, index)
+        return figure
+
+
+def some(n: int, most: int, generator: torch.Generator) -> Int[np.ndarray, " k"]:
+    """All of `n` indices, or `most` different ones, in random order."""
+    if n <= 16 * most:
+        return torch.randperm(n, generator=generator)[:most].numpy()
+    # Of a long table a few draws, less the rare repetitions, are far cheaper than a permutation.
+    drawn = torch.randint(n, (2 * most + 16,), generator=generator).numpy()
+    return drawn[np.sort(np.unique(drawn, return_index=True)[1])][:most]

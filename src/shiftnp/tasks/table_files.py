@@ -1,0 +1,103 @@
+"""Tables of observations as numbers: CSV, Parquet or a pandas DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from shiftnp.optional import need
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows of observations. NaN in `y`: this output was not observed here.
+
+    Args:
+        inputs: what the inputs are, with the unit of those that were dates.
+        group: which data set each row belongs to, numbered in sorted order of the group column.
+    """
+
+    x: Float[np.ndarray, "n dx"]
+    y: Float[np.ndarray, "n dy"]
+    group: Int[np.ndarray, " n"] | None
+    inputs: tuple[str, ...]
+
+
+def read_frame(path: Path) -> Any:
+    """The file as a DataFrame."""
+    pd = need("pandas", f"Reading {path.name}")
+    if not path.exists():
+        raise FileNotFoundError(f"No file {path}: `path` must be a CSV or Parquet file.")
+    kind = "".join(path.suffixes[-2:]).lower()
+    if kind.endswith((".parquet", ".pq")):
+        need("pyarrow", f"Reading {path.name}")
+        return pd.read_parquet(path)
+    if ".csv" in kind or ".tsv" in kind:
+        return pd.read_csv(path, sep="\t" if ".tsv" in kind else ",")
+    raise ValueError(
+        f"{path} is neither .csv nor .tsv nor .parquet: convert it, or read it with pandas and give `frame`."
+    )
+
+
+def read_table(
+    frame: Any, inputs: Sequence[str], outputs: Sequence[str], group: str | None, drop_missing: bool, where: str
+) -> Table:
+    """Columns by role. Rows without any output say nothing and are left out; `where` is for errors."""
+    for name in (*inputs, *outputs, *([] if group is None else [group])):
+        if name not in frame.columns:
+            raise ValueError(f"{where} has no column {name!r}; its columns are {', '.join(map(str, frame.columns))}.")
+    columns = [_numbers(frame[name], name, where) for name in inputs]
+    x = np.stack([values for values, _ in columns], -1)
+    y = np.stack([_numbers(frame[name], name, where, dates=False)[0] for name in outputs], -1)
+    if np.isinf(y).any():
+        raise ValueError(f"{where} has infinite values in {', '.join(outputs)}: make them missing.")
+
+    missing = {name: ~np.isfinite(values) for name, (values, _) in zip(inputs, columns, strict=True)}
+    if group is not None:
+        missing[group] = frame[group].isna().to_numpy() | missing.get(group, False)
+    lacking = np.any(list(missing.values()), axis=0)
+    if lacking.any() and not drop_missing:
+        names = ", ".join(name for name, rows in missing.items() if rows.any())
+        raise ValueError(
+            f"{where} has no {names} in {lacking.sum()} of its {len(frame)} rows: fill them in, or leave these rows "
+            "out by drop_missing=True."
+        )
+    keep = ~lacking & np.isfinite(y).any(1)
+    if not keep.any():
+        raise ValueError(f"{where} has no row with all of {', '.join(inputs)} and any of {', '.join(outputs)}.")
+    codes = None
+    if group is not None:
+        codes = need("pandas", "A group column").factorize(frame[group][keep], sort=True)[0].astype(np.int64)
+    return Table(x[keep], y[keep], codes, tuple(name for _, name in columns))
+
+
+def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Float[np.ndarray, " n"], str]:
+    """A column in float64, and its name; dates become days since 1970-01-01 (UTC), which the name then says."""
+    pd = need("pandas", "A table")
+    types = pd.api.types
+    if types.is_numeric_dtype(column) and not types.is_bool_dtype(column):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan), name
+    if types.is_timedelta64_dtype(column):
+        return (column / pd.Timedelta(days=1)).to_numpy(dtype=np.float64), f"{name} (days)"
+    try:
+        if not dates:
+            raise ValueError
+        # ISO dates alone: 03/04 is a day in April or in March.
+        moments = (
+            column if types.is_datetime64_any_dtype(column) else pd.to_datetime(column, format="ISO8601", utc=True)
+        )
+        moments = moments.dt.tz_localize("UTC") if moments.dt.tz is None else moments.dt.tz_convert("UTC")
+    except (ValueError, TypeError) as error:
+        bad = pd.to_numeric(column, errors="coerce").isna() & column.notna()
+        example = column[bad].iloc[0] if bad.any() else column.iloc[0]
+        kinds = "numbers or ISO dates" if dates else "numbers"
+        raise ValueError(
+            f"Column {name!r} of {where} must hold {kinds}, has {str(example)!r}: convert it first."
+        ) from error
+    days = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+    return days.to_numpy(dtype=np.float64), f"{name} (days since 1970-01-01)"

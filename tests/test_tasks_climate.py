@@ -1,0 +1,394 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pickle
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Independent, Normal
+
+from shiftnp.tasks.base import generator_for
+from shiftnp.tasks.climate import ClimateTask, split_times
+from shiftnp.tasks.climate_files import date
+from shiftnp.tasks.climate_grid import REGIONS, interpolate
+from shiftnp.tasks.scaling import Scaling
+
+xr = pytest.importorskip("xarray")
+
+LAT, LON = np.arange(40.25, 64, 0.5), np.arange(-5.75, 30, 0.5)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def heights(lat, lon):
+    return 500 + 300 * np.sin(lat / 3)[:, None] * np.cos(lon / 4)[None]
+
+
+def celsius(lat, lon, hours):
+    """A temperature that tells where and when it was taken."""
+    return (hours[:, None, None] / 50 - lat[:, None]) / 2 + lon / 10 + 20
+
+
+def write(
+    path,
+    lat=LAT,
+    lon=LON,
+    hours=None,
+    units="K",
+    names=("time", "lat", "lon"),
+    calendar="standard",
+    elevation=True,
+    sea=None,
+    offset=0.0,
+    temperature="t2m",
+):
+    hours = np.arange(60) * 6.0 if hours is None else hours
+    values = celsius(lat, (lon + 180) % 360 - 180, hours) + (273.15 if units == "K" else 0) + offset
+    if sea is not None:
+        values = np.where(sea(lat[:, None], (lon + 180) % 360 - 180), np.nan, values)
+    attrs = {"units": units} if units else {}
+    time = names[0], hours, {"units": "hours since 2019-01-01", "calendar": calendar}
+    data = xr.Dataset({temperature: (names, values.astype(np.float32), attrs)}, {names[0]: time})
+    data = data.assign_coords({names[1]: lat, names[2]: lon})
+    if elevation:
+        data["orog"] = names[1:], heights(lat, lon), {"units": "m"}
+    if path.suffix == ".zarr":
+        data.to_zarr(path, consolidated=False, zarr_format=3)
+    else:
+        data.to_netcdf(path, engine="scipy" if path.suffix == ".cdf" else "h5netcdf")
+    return path
+
+
+def points(task, batch):
+    """All points of a batch that are there, in their own units."""
+    x, y = torch.cat([batch.xc, batch.xt], 1), torch.cat([batch.yc, batch.yt], 1)
+    there = [
+        torch.ones(v.shape[:2], dtype=torch.bool) if mask is None else mask
+        for v, mask in ((batch.xc, batch.mask_c), (batch.xt, batch.mask_t))
+    ]
+    keep = torch.cat(there, 1)
+    return task.standardisation.undo_x(x)[keep].numpy(), task.standardisation.undo_y(y)[keep].numpy()[:, 0]
+
+
+def check_against_the_formula(task, lon_is=lambda lon: lon):
+    x, y = points(task, task.sample(4, generator()))
+    hours = (x[:, 2] - task.source.parts[0].days.min()) * 24
+    expected = (hours / 50 - x[:, 0]) / 2 + lon_is(x[:, 1]) / 10 + 20
+    np.testing.assert_allclose(y, expected, atol=2e-3)
+    low, high, west, east = REGIONS["central"]
+    assert ((x[:, 0] >= low) & (x[:, 0] < high) & (x[:, 1] >= west) & (x[:, 1] < east)).all()
+    np.testing.assert_allclose(x[:, 3], 500 + 300 * np.sin(x[:, 0] / 3) * np.cos(x[:, 1] / 4), atol=5)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {},
+        {"lat": LAT[::-1]},
+        {"units": "degC"},
+        {"units": ""},
+        {"calendar": "noleap"},
+        {"calendar": "360_day"},
+        {"names": ("valid_time", "latitude", "longitude"), "temperature": "Tair"},
+    ],
+    ids=lambda kind: "-".join(kind) or "plain",
+)
+def test_every_way_to_write_a_file_gives_the_same_numbers(tmp_path, kind):
+    check_against_the_formula(ClimateTask(write(tmp_path / "a.nc", **kind)))
+
+
+@pytest.mark.parametrize("name", ["a.cdf", "a.zarr"])
+def test_netcdf_3_and_zarr(tmp_path, name):
+    if name.endswith("zarr"):
+        pytest.importorskip("zarr")
+    check_against_the_formula(ClimateTask(write(tmp_path / name)))
+
+
+def test_longitudes_from_0_to_360_across_greenwich(tmp_path):
+    lon = np.sort(LON % 360)
+    file = write(tmp_path / "a.nc", lon=lon, elevation=False)
+    globe = np.arange(0, 360, 0.5), np.arange(-90, 90.1, 0.5)
+    orography = xr.Dataset(
+        {"z": (("lat", "lon"), heights(globe[1], globe[0]) * 9.80665, {"units": "m**2 s**-2"})},
+        {"lat": globe[1], "lon": globe[0]},
+    )
+    orography.to_netcdf(tmp_path / "orography.nc", engine="h5netcdf")
+    task = ClimateTask(file)
+    check_against_the_formula(task)
+    west = task.test_sets()["west"].task
+    x, y = points(west, west.sample(16, generator()))
+    assert -4 < x[:, 1].min() < -3
+    assert 7 < x[:, 1].max() < 8
+    hours = (x[:, 2] - task.source.parts[0].days.min()) * 24
+    np.testing.assert_allclose(y, (hours / 50 - x[:, 0]) / 2 + x[:, 1] / 10 + 20, atol=2e-3)
+
+
+def test_crops_have_the_shape_and_context_of_the_paper(tmp_path):
+    task = ClimateTask(write(tmp_path / "a.nc"))
+    shares = []
+    for i in range(50):
+        batch = task.sample(2, generator(i))
+        nc, nt = batch.xc.shape[1], batch.xt.shape[1]
+        assert nc + nt == 15 * 15 * 5
+        assert batch.mask_c is None
+        assert batch.mask_t is None
+        shares.append(nc / 1125)
+    assert 0.01 <= min(shares) < 0.05
+    assert 0.29 < max(shares) <= 1 / 3 + 1e-3
+    x = task.standardisation.undo_x(torch.cat([batch.xc, batch.xt], 1))[0].numpy().round(4)
+    lat, lon, days = (np.unique(x[:, k]) for k in range(3))
+    assert (len(lat), len(lon), len(days)) == (15, 15, 5)
+    np.testing.assert_allclose(np.diff(days), 0.25, atol=2e-4)  # six hours
+    assert len(np.unique(x[:, :3], axis=0)) == 1125  # no point twice
+
+
+def test_hourly_data_are_thinned_to_six_hours_and_strides_are_kept(tmp_path):
+    file = write(tmp_path / "a.nc", hours=np.arange(240.0))
+    task = ClimateTask(file, size=(5, 5, 3), stride=(2, 1, None))
+    x, _ = points(task, task.sample(1, generator()))
+    assert np.diff(np.unique(x[:, 0].round(3))) == pytest.approx(1.0)
+    assert np.diff(np.unique(x[:, 1].round(3))) == pytest.approx(0.5)
+    assert np.diff(np.unique(x[:, 2].round(3))) == pytest.approx(0.25, abs=2e-3)
+    hourly = dataclasses.replace(task, stride=(2, 1, 1))
+    x, _ = points(hourly, hourly.sample(1, generator()))
+    assert np.diff(np.unique(x[:, 2].round(4))) == pytest.approx(1 / 24, abs=1e-3)
+
+
+def test_sea_is_left_out_and_what_is_there_is_masked(tmp_path):
+    task = ClimateTask(write(tmp_path / "a.nc", sea=lambda lat, lon: (lon > 18) & (lat > 46)))
+    batch = task.sample(32, generator())
+    assert batch.mask_t is not None
+    assert not batch.mask_t.all(1).all()
+    for mask, values in ((batch.mask_c, (batch.xc, batch.yc)), (batch.mask_t, (batch.xt, batch.yt))):
+        for v in values:
+            assert v.isfinite().all()
+            assert mask is None or (v[~mask] == 0).all()
+    x, _ = points(task, batch)
+    assert not ((x[:, 1] > 18.01) & (x[:, 0] > 46.01)).any()
+    check_against_the_formula(task)
+    count = batch.mask_t.sum(1) + (batch.xc.shape[1] if batch.mask_c is None else batch.mask_c.sum(1))
+    assert count.min() >= 113  # a tenth of a crop
+    with pytest.raises(ValueError, match="choose a smaller `size`"):
+        ClimateTask(write(tmp_path / "b.nc", sea=lambda lat, lon: lat > 0)).sample(1, generator())
+
+
+def test_standardisation_is_that_of_training_region_and_times_alone(tmp_path):
+    task = ClimateTask(write(tmp_path / "a.nc"))
+    scaling = task.standardisation
+    data = task._region
+    train = split_times(60, 5, (0.7, 0.1, 0.2), 12, 1) == 0
+    inside = celsius(data.lat, data.lon, np.arange(60) * 6.0)[train]
+    assert scaling.y_mean[0] == pytest.approx(inside.mean(), abs=1e-4)
+    assert scaling.y_std[0] == pytest.approx(inside.std(), abs=1e-4)
+    assert scaling.x_mean[:2] == pytest.approx((47.5, 18))
+    assert scaling.x_std[2] == pytest.approx(data.days[train].std())
+    assert Scaling(**json.loads(json.dumps(dataclasses.asdict(scaling)))) == scaling
+    for test in task.test_sets().values():
+        assert test.task.standardisation == scaling
+
+    # Nothing outside moves it: neither other regions nor other times.
+    def spoilt(path):
+        with xr.open_dataset(path, engine="h5netcdf") as data:
+            other = data.load().copy(deep=True)
+        t = other["t2m"].values
+        box = (other.lat.values[:, None] < 53) & (other.lat.values[:, None] > 42)
+        box = box & (other.lon.values > 8) & (other.lon.values < 28)
+        t[:, ~box] += 20
+        t[~train] += 20
+        other.to_netcdf(tmp_path / "spoilt.nc", engine="h5netcdf")
+        return tmp_path / "spoilt.nc"
+
+    assert ClimateTask(spoilt(tmp_path / "a.nc")).standardisation == scaling
+
+
+def test_training_validation_and_tests_share_no_time(tmp_path):
+    task = ClimateTask(write(tmp_path / "a.nc", hours=np.arange(300) * 6.0), size=(4, 4, 5))
+    sets = task.test_sets()
+    assert list(sets) == ["valid", "central", "west", "north"]
+
+    def times(task):
+        return set(points(task, task.sample(256, generator()))[0][:, 2].round(2))
+
+    seen = {name: times(t.task) for name, t in sets.items()} | {"train": times(task)}
+    for name in ("valid", "central", "west", "north"):
+        # More than a step apart: the gap.
+        assert min(abs(a - b) for a in seen[name] for b in seen["train"]) > 0.3
+    assert not seen["valid"] & seen["central"]
+    assert seen["central"] == seen["west"] == seen["north"]
+    assert len(seen["train"]) > 2 * len(seen["central"]) > 2 * len(seen["valid"])
+
+
+def test_stretches_of_time():
+    split = split_times(1460, 5, (0.7, 0.1, 0.2), 12, 1)
+    assert np.bincount(split + 1)[1:] / 1460 == pytest.approx([0.7, 0.1, 0.2], abs=0.03)
+    assert (np.diff(np.flatnonzero(split == 2)) > 1).sum() == 11  # twelve stretches of tests
+    assert not ((split[:-1] != split[1:]) & (split[:-1] >= 0) & (split[1:] >= 0)).any()
+    with pytest.raises(ValueError, match="17 times are too few"):
+        split_times(17, 5, (0.7, 0.1, 0.2), 12, 1)
+
+
+def test_crops_do_not_reach_over_missing_files(tmp_path):
+    write(tmp_path / "1.nc", hours=np.arange(30) * 6.0)
+    write(tmp_path / "2.nc", hours=720 + np.arange(40) * 6.0)  # 22 days are missing
+    task = ClimateTask(tmp_path / "*.nc", size=(4, 4, 5), shares=(0.8, 0.1, 0.1))
+    assert len(task.source.parts) == 2
+    batch = task.sample(64, generator())
+    days = task.standardisation.undo_x(torch.cat([batch.xc, batch.xt], 1))[..., 2]
+    assert (days.amax(1) - days.amin(1)).max() < 1.01
+    assert days.max() - days.min() > 20
+
+
+def test_batches_depend_on_the_generator_alone(tmp_path):
+    file = write(tmp_path / "a.nc")
+    a, b, c = (ClimateTask(file).sample(3, generator(seed)) for seed in (1, 1, 2))
+    assert torch.equal(a.yt, b.yt)
+    assert a.yt.shape != c.yt.shape or not torch.equal(a.yt, c.yt)
+    test = ClimateTask(file).test_sets()["north"]
+    assert json.loads(json.dumps(dataclasses.asdict(test.task)))["split"] == "test"
+    assert torch.equal(
+        pickle.loads(pickle.dumps(test.task)).sample(3, generator()).yt, test.task.sample(3, generator()).yt
+    )
+    again = test.task.sample(16, generator_for(1, 0))
+    assert torch.equal(next(iter(test)).yt, again.yt)
+
+
+def test_refusals_say_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.delenv("SHIFTNP_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match="SHIFTNP_DATA"):
+        ClimateTask().sample(1, generator())
+    with pytest.raises(ValueError, match="region must be one of central, west, north"):
+        ClimateTask(region="east")
+    with pytest.raises(ValueError, match="lat_min"):
+        ClimateTask(region=(50, 40, 0, 10))
+    (tmp_path / "flat").mkdir()
+    bare = write(tmp_path / "flat" / "a.nc", elevation=False)
+    with pytest.raises(ValueError, match="has no elevation, nor has a file beside it"):
+        ClimateTask(bare).sample(1, generator())
+    other = write(tmp_path / "other.nc")
+    check_against_the_formula(ClimateTask(bare, elevation=other))
+    small = write(tmp_path / "small.nc", lat=LAT[:20])
+    with pytest.raises(
+        ValueError, match=r"small.nc covers latitudes 40.25 to 49.75 and longitudes -5.75 to 29.75; not"
+    ):
+        ClimateTask(small).sample(1, generator())
+    assert "north" not in ClimateTask(small, region=(42, 49, 8, 28), size=(5, 5, 5)).test_sets()
+    with pytest.raises(ValueError, match="too few for crops"):
+        ClimateTask(small, region=(42, 46, 8, 28)).sample(1, generator())
+    with pytest.raises(ValueError, match="'degF'"):
+        ClimateTask(write(tmp_path / "f.nc", units="degF")).sample(1, generator())
+    with pytest.raises(ValueError, match="check its units"):
+        ClimateTask(write(tmp_path / "wrong.nc", units="degC", offset=273)).sample(1, generator())
+    with pytest.raises(ValueError, match="the variable 'rain'"):
+        ClimateTask(other, variable="rain").sample(1, generator())
+    xr.Dataset(
+        {"t2m": (("time", "lat", "lon"), np.zeros((20, len(LAT), len(LON))), {"units": "degC"})},
+        {"time": np.arange(20.0), "lat": LAT, "lon": LON},
+    ).to_netcdf(tmp_path / "timeless.nc", engine="h5netcdf")
+    with pytest.raises(ValueError, match="bare numbers"):
+        ClimateTask(tmp_path / "timeless.nc").sample(1, generator())
+    (tmp_path / "zip.nc").write_bytes(b"PK\x03\x04")
+    with pytest.raises(ValueError, match="zip archive"):
+        ClimateTask(tmp_path / "zip.nc").sample(1, generator())
+    with pytest.raises(FileNotFoundError, match=r"nowhere.nc"):
+        ClimateTask(tmp_path / "nowhere.nc").sample(1, generator())
+
+
+def test_elevation_between_grid_points():
+    lat, lon = np.array([2.0, 1.0, 0.0]), np.array([0.0, 120.0, 240.0])
+    values = lat[:, None] * 10 + np.array([0.0, 1.0, np.nan])
+    out = interpolate(lat, lon, values, np.array([0.25, 1.0]), np.array([0.0, 60.0]))
+    np.testing.assert_allclose(out, [[2.5, 3.0], [10.0, 10.5]])
+    assert np.isnan(interpolate(lat, lon, values, np.array([9.0]), np.array([0.0]))).all()
+
+
+def test_dates_in_calendars():
+    assert date(17956.25, "standard") == "2019-03-01 06:00"
+    assert date(365 * 49 + 59.0, "noleap") == "2019-03-01 00:00"
+
+
+def test_maps_show_context_truth_mean_and_deviation_without_network(tmp_path, monkeypatch):
+    def no_network(*_args, **_kwargs):
+        raise AssertionError("nothing may be downloaded")
+
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    task = ClimateTask(write(tmp_path / "a.nc", sea=lambda lat, lon: (lon > 18) & (lat > 46)))
+    batch = task.sample(2, generator())
+    prediction = Independent(Normal(batch.yt, torch.ones_like(batch.yt)), 1)
+    figure = task.draw(batch, prediction, index=1)
+    figure.savefig(tmp_path / "maps.png")
+    titles = [ax.get_title() for ax in figure.axes[:4]]
+    assert titles == ["context", "truth", "mean at targets", "standard deviation"]
+    context, truth, mean = (ax.collections[0].get_array().compressed() for ax in figure.axes[:3])
+    assert len(context) + len(mean) == len(truth)
+    assert np.ma.allclose(np.sort(np.concatenate([context, mean])), np.sort(truth))
+    assert len(task.draw(batch).axes) == 3
+
+
+def test_coastlines_are_drawn_where_cartopy_has_them(tmp_path, monkeypatch):
+    cartopy, shapefile = pytest.importorskip("cartopy"), pytest.importorskip("shapefile")
+    from shiftnp.plots.maps import coastline
+
+    monkeypatch.setitem(cartopy.config, "data_dir", tmp_path)
+    monkeypatch.setitem(cartopy.config, "pre_existing_data_dir", tmp_path / "none")
+    assert coastline((0.0, 10.0, 40.0, 50.0)) == []
+    folder = tmp_path / "shapefiles" / "natural_earth" / "physical"
+    folder.mkdir(parents=True)
+    with shapefile.Writer(str(folder / "ne_50m_coastline")) as writer:
+        writer.field("name", "C")
+        for line in ([[-5, 45], [15, 45]], [[100, 0], [101, 0]]):
+            writer.line([line])
+            writer.record("coast")
+    (line,) = coastline((0.0, 10.0, 40.0, 50.0))
+    np.testing.assert_allclose(line, [[0, 45], [10, 45]])
+
+
+ROOT = Path(os.environ.get("SHIFTNP_DATA") or Path(__file__).parents[2] / "shared" / "data") / "climate"
+
+
+@pytest.mark.parametrize(
+    ("name", "region", "coldest", "hottest"),
+    [
+        ("wfde5_tair_europe_0p5deg_monthly_1979-2019.npz", "central", -25, 32),
+        ("era5_europe_temp.nc", "central", -5, 45),
+        ("era5_italy_2m_temperature.nc", (37, 46, 8, 18), -15, 45),
+        ("era5_t2m_uk_0p25deg_hourly_2019-03.npz", (50, 58, -10, 2), -15, 25),
+        ("wfde5_uk_air_temperature.nc", (50, 60, -11, 3), -20, 20),
+    ],
+)
+def test_real_files_give_sensible_tasks(name, region, coldest, hottest):
+    if not (ROOT / name).exists():
+        pytest.skip(f"{name} is not in {ROOT}; SHIFTNP_DATA may name the folder that has climate/ in it")
+    task = ClimateTask(ROOT / name, region=region)
+    low, high, west, east = REGIONS[region] if isinstance(region, str) else region
+    batch = task.sample(16, generator())
+    x, y = points(task, batch)
+    assert coldest < y.min() < y.max() < hottest
+    assert low - 1e-3 <= x[:, 0].min()
+    assert x[:, 0].max() < high
+    assert west - 1e-3 <= x[:, 1].min()
+    assert x[:, 1].max() < east
+    assert x[:, 3].min() > -1
+    assert 100 < x[:, 3].max() < 3500
+    assert abs(batch.yc.mean()) < 1.5
+    # It is colder higher up: about 6 degrees for a kilometre, less in single months.
+    if "era5_europe" in name or "monthly" in name:
+        lapse = np.linalg.lstsq(np.c_[np.ones(len(x)), x], y, rcond=None)[0][4]
+        assert -0.012 < lapse < -0.001
+    if "monthly" in name:
+        assert list(task.test_sets()) == ["valid", "central", "west", "north"]
+    if name == "era5_europe_temp.nc":
+        assert list(task.test_sets()) == ["valid", "central", "west"]
+
+
+def test_a_folder_of_many_grids_gives_the_one_with_most_times(monkeypatch):
+    if not (ROOT / "era5_europe_temp.nc").exists():
+        pytest.skip(f"{ROOT} has no climate files; SHIFTNP_DATA may name the folder that has climate/ in it")
+    monkeypatch.setenv("SHIFTNP_DATA", str(ROOT.parent))
+    assert [part.path.name for part in ClimateTask().source.parts] == ["wfde5_tair_europe_0p5deg_monthly_1979-2019.npz"]

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Independent, Normal
+
+from shiftnp.tasks.scaling import Scaling
+from shiftnp.tasks.table import TableTask, some
+
+pd = pytest.importorskip("pandas")
+
+ROLES = {"inputs": ("lon", "lat"), "outputs": ("t",)}
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def stations(days=40, each=30, seed=0):
+    """Measurements whose `t` is the number of the row, so that a test can tell which row it sees."""
+    r = np.random.default_rng(seed)
+    n = days * each
+    day = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.repeat(np.arange(days), each), unit="D")
+    frame = pd.DataFrame({"lon": r.uniform(5, 15, n), "lat": r.uniform(45, 55, n), "day": day, "t": np.arange(n) * 1.0})
+    frame["rain"] = r.uniform(0, 1, n)
+    return frame.sample(frac=1, random_state=1)  # rows of one day need not be neighbours
+
+
+def rows_of(task, batch, which="ct"):
+    """Row numbers (`t`) of each task's context and targets."""
+    out = []
+    for i in range(len(batch.xc)):
+        seen = []
+        for y, mask, name in ((batch.yc, batch.mask_c, "c"), (batch.yt, batch.mask_t, "t")):
+            keep = slice(None) if mask is None else mask[i]
+            if name in which:
+                seen.append(task.standardisation.undo_y(y[i][keep])[:, 0].round().long())
+        out.append(torch.cat(seen).tolist())
+    return out
+
+
+def test_each_group_is_a_data_set_and_no_row_comes_twice():
+    task = TableTask(frame=stations(), group="day", **ROLES)
+    batch = task.sample(16, generator())
+    assert (task.dx, task.dy) == (2, 1)
+    for rows in rows_of(task, batch):
+        assert sorted(rows) == list(range(min(rows), min(rows) + 30))
+        assert min(rows) % 30 == 0
+    shares = [len(rows) / 30 for i in range(10) for rows in rows_of(task, task.sample(16, generator(i)), "c")]
+    assert 0.1 <= min(shares) < 0.15
+    assert 0.65 < max(shares) <= 0.7
+
+
+@pytest.mark.parametrize("group", ["day", None])
+@pytest.mark.parametrize("order", ["random", "sorted"])
+def test_training_validation_and_tests_share_no_group_or_row(group, order):
+    task = TableTask(frame=stations(), group=group, order=order, **ROLES)
+    sets = {"train": task} | {name: test.task for name, test in task.test_sets().items()}
+    assert list(sets) == ["train", "valid", "test"]
+    seen = {}
+    for name, part in sets.items():
+        batch = part.sample(128, generator())
+        seen[name] = {row // 30 if group else row for rows in rows_of(part, batch) for row in rows}
+        assert part.standardisation == task.standardisation
+    assert not seen["train"] & seen["valid"]
+    assert not seen["train"] & seen["test"]
+    assert not seen["valid"] & seen["test"]
+    total = 40 if group else 1200
+    assert [len(seen[name]) / total for name in sets] == pytest.approx([0.7, 0.1, 0.2], abs=0.03)
+    if group and order == "sorted":
+        assert max(seen["train"]) < min(seen["valid"]) <= max(seen["valid"]) < min(seen["test"])
+
+
+def test_standardisation_is_that_of_the_training_rows():
+    frame = stations()
+    task = TableTask(frame=frame, group="day", order="sorted", **ROLES)
+    train = frame[frame.t < 28 * 30]
+    scaling = task.standardisation
+    assert scaling.x_mean == pytest.approx((train.lon.mean(), train.lat.mean()))
+    assert scaling.y_std == pytest.approx((train.t.std(ddof=0),))
+    frame.loc[frame.t >= 28 * 30, "lon"] += 100
+    assert TableTask(frame=frame, group="day", order="sorted", **ROLES).standardisation == scaling
+    assert Scaling(**json.loads(json.dumps(dataclasses.asdict(scaling)))) == scaling
+
+
+def test_a_block_holds_out_all_points_of_a_box():
+    task = TableTask(
+        frame=stations(each=100), group="day", holdout="block", block=("lon", "lat"), inputs=("lon", "lat", "rain"),
+        outputs=("t",),
+    )  # fmt: skip
+    for i in range(5):
+        batch = task.sample(8, generator(i))
+        for k in range(8):
+            xc, xt = batch.xc[k][batch.mask_c[k]][:, :2], batch.xt[k][batch.mask_t[k]][:, :2]
+            low, high = xt.min(0).values, xt.max(0).values
+            assert not ((xc >= low) & (xc <= high)).all(1).any()
+            assert len(xc) + len(xt) == 100
+            assert 10 <= len(xc) <= 70
+
+
+def test_points_on_the_edge_of_a_box_are_all_held_out():
+    grid = np.stack(np.meshgrid(np.arange(12.0), np.arange(12.0)), -1).reshape(-1, 2)
+    frame = pd.DataFrame(
+        {"lon": np.tile(grid[:, 0], 10), "lat": np.tile(grid[:, 1], 10), "day": np.arange(10).repeat(144)}
+    )
+    frame["t"] = 1.0 * np.arange(len(frame))
+    task = TableTask(frame=frame, group="day", holdout="block", context=(0.5, 0.9), **ROLES)
+    batch = task.sample(16, generator())
+    for k in range(16):
+        xc, xt = batch.xc[k][batch.mask_c[k]], batch.xt[k][batch.mask_t[k]]
+        assert not ((xc >= xt.min(0).values - 1e-6) & (xc <= xt.max(0).values + 1e-6)).all(1).any()
+
+
+def test_missing_outputs_are_not_observed_and_never_targets():
+    frame = stations()
+    frame.loc[frame.t % 3 == 0, "rain"] = np.nan
+    frame.loc[frame.t % 5 == 0, ["rain", "t"]] = np.nan
+    task = TableTask(frame=frame, group="day", inputs=("lon", "lat"), outputs=("t", "rain"))
+    batch = task.sample(16, generator())
+    assert batch.yc[..., 1].isnan().any()
+    assert not batch.yc.isnan().all(-1).any()
+    assert batch.yt.isfinite().all()
+    assert batch.mask_t.any(1).all()
+
+
+def test_rows_without_inputs_are_refused_or_left_out():
+    frame = stations()
+    frame.loc[frame.t < 4, "lat"] = np.nan
+    frame.loc[frame.t == 7, "day"] = pd.NaT
+    with pytest.raises(ValueError, match="no lat, day in 5 of its 1200 rows"):
+        TableTask(frame=frame, group="day", **ROLES).sample(1, generator())
+    task = TableTask(frame=frame, group="day", drop_missing=True, **ROLES)
+    assert len(task.table.x) == 1195
+    assert task.sample(64, generator()).xc.isfinite().all()
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Zurich"])
+def test_dates_become_days(zone):
+    frame = stations()
+    days = (frame["day"] - pd.Timestamp("1970-01-01")).dt.days
+    frame["when"] = frame["day"].dt.tz_localize(zone)
+    task = TableTask(frame=frame, inputs=("when", "lat"), outputs=("t",))
+    np.testing.assert_allclose(task.table.x[:, 0], days - (0 if zone is None else 1 / 24))
+    assert task.standardisation.inputs == ("when (days since 1970-01-01)", "lat")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.parquet"])
+def test_files_give_the_same_batches_as_the_frame(tmp_path, name):
+    frame, path = stations(days=10), tmp_path / name
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, sep="\t" if "tsv" in name else ",", index=False)
+    roles = {"inputs": ("lon", "lat", "day"), "outputs": ("t",), "group": "day"}
+    a, b = (task.sample(4, generator()) for task in (TableTask(path, **roles), TableTask(frame=frame, **roles)))
+    torch.testing.assert_close(a.xc, b.xc)
+    torch.testing.assert_close(a.yt, b.yt)
+
+
+def test_batches_depend_on_the_generator_alone():
+    a, b, c = (TableTask(frame=stations(), group="day", **ROLES).sample(4, generator(seed)) for seed in (1, 1, 2))
+    assert torch.equal(a.yt, b.yt)
+    assert a.yt.shape != c.yt.shape or not torch.equal(a.yt, c.yt)
+
+
+def test_long_tables_are_thinned():
+    task = TableTask(frame=stations(days=100, each=100), points=40, **ROLES)
+    for rows in rows_of(task, task.sample(8, generator())):
+        assert len(rows) == 40 == len(set(rows))
+    drawn = np.concatenate([some(1000, 10, generator(i)) for i in range(500)])
+    assert drawn.mean() == pytest.approx(499.5, abs=15)
+    assert all(len(set(some(1000, 10, generator(i)))) == 10 for i in range(50))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"inputs": ("lon", "height")}, "no column 'height'; its columns are lon, lat"),
+        ({"inputs": "lon"}, "inputs must be a list"),
+        ({"outputs": ()}, "at least one column"),
+        ({"outputs": ("name",)}, "'name' of the frame must hold numbers, has 'a'"),
+        ({"inputs": ("name",)}, "must hold numbers or ISO dates, has 'a'"),
+        ({"block": ("height",)}, "block must name some of the inputs"),
+        ({"context": (0.5, 2)}, "context must be a range"),
+        ({"group": "half"}, "2 groups of 'half' are too few"),
+        ({"path": "x.csv"}, "not both"),
+        ({"path": "x.csv", "frame": None}, "No file x.csv"),
+    ],
+)
+def test_refusals_say_what_to_do(change, message):
+    frame = stations(days=10)
+    frame["name"], frame["half"] = "a", frame.t % 2
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        TableTask(**{"frame": frame, **ROLES, **change}).sample(1, generator())
+
+
+@pytest.mark.parametrize("inputs", [("lon",), ("lon", "lat", "rain")])
+def test_pictures(tmp_path, inputs):
+    task = TableTask(frame=stations(), group="day", inputs=inputs, outputs=("t",))
+    batch = task.sample(2, generator())
+    prediction = Independent(Normal(batch.yt, torch.ones_like(batch.yt)), 1)
+    figure = task.draw(batch, prediction, index=1)
+    figure.savefig(tmp_path / "table.png")
+    if len(inputs) > 1:
+        sizes = [len(ax.collections[0].get_offsets()) for ax in figure.axes[:4]]
+        assert sizes[0] + sizes[2] == sizes[1] == 30
+        assert sizes[2] == sizes[3]
+    assert task.draw(batch).axes
