@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 setup: .venv/ready
 
-# constraints.txt pins torch to a build without CUDA, which is gigabytes smaller.
+# constraints.txt pins the version of torch that everything here was measured and tested with.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,gp,geo,track,export]'

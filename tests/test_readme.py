@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -9,15 +10,37 @@ from pathlib import Path
 
 import shiftnp
 from shiftnp.models import MODELS
+from shiftnp.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_example_runs(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(compile(code, "README.md", "exec"), {})
-    assert "torch.Size([16, 128, 1])" in capsys.readouterr().out
+def test_the_examples_run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(examples) == 2
+    for code in examples:
+        exec(compile(code, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "torch.Size([16, 128, 1])" in printed
+    assert "torch.Size([2, 10, 1])" in printed
+
+
+def test_figures_are_the_measured_ones():
+    """Every number that comes from a file in results/ is the one in that file."""
+    scores = json.loads((ROOT / "results/ceiling-gp-1d.json").read_text())["scores"]
+    for name in ("oracle", "mixture, 80 + 1500 + 80 nodes", "gaussian, 80 + 1500 + 80 nodes"):
+        assert f"| {scores[name]['mean']:.4f} | {scores[name]['standard error']:.4f} |" in README
+    assert f"{scores['mixture, 80 + 80 + 80 nodes']['mean']:.4f}" in README
+    flow = json.loads((ROOT / "results/kolmogorov.json").read_text())
+    assert f"{flow['seconds per trajectory']} s on two cores" in README
+
+
+def test_the_task_table_is_complete():
+    section = README[README.index("## Tasks") : README.index("## Where things are")]
+    for name in TASKS:
+        assert f"`{name}`" in section
 
 
 def test_the_model_table_is_complete():

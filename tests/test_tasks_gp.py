@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from conftest import small_model
 from shiftnp import TASKS, log_likelihood
 from shiftnp.tasks.base import Stream, generator_for
 from shiftnp.tasks.ceiling import ceiling
@@ -171,8 +172,11 @@ def scores(task, n=8, size=16):
 
 
 def test_who_knows_more_predicts_better():
-    oracle, mixture, gaussian = scores(GPTask(targets=32, points=(1, 24))).mean(1)
+    task = GPTask(targets=32, points=(1, 24))
+    oracle, mixture, gaussian = scores(task).mean(1)
     assert oracle > mixture > gaussian
+    batch, _ = task.sample_with_truth(16, generator_for(7, 0))  # a model, here one that has learnt nothing
+    assert log_likelihood(small_model("te-tnp")(batch.xc, batch.yc, batch.xt), batch.yt.double()).mean() < gaussian
 
 
 def test_the_quadrature_has_converged():

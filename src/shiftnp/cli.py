@@ -47,9 +47,10 @@ class Preview:
         batch = task.sample(1, generator_for(self.seed, 0))
         prediction = None
         if self.predict:
-            from shiftnp.baselines.gp import GPBaseline, MultiTaskGPBaseline
+            from shiftnp.baselines.gp import GPBaseline
 
-            baseline = (GPBaseline if task.dy == 1 else MultiTaskGPBaseline)(iterations=200)
+            # A look, not a result: large contexts get few iterations, so that it stays a matter of seconds.
+            baseline = GPBaseline(iterations=200 if batch.xc.shape[1] <= 500 else 30)
             prediction = baseline(batch.xc, batch.yc, batch.xt, batch.mask_c)
         out = self.out or Path(f"preview-{self.task}.png")
         out.parent.mkdir(parents=True, exist_ok=True)
