@@ -45,18 +45,22 @@ class Geometry:
         """Displacements reduced to the shorter way round."""
         if self.period is None:
             return d
-        circular = torch.tensor([p is not None for p in self.period], device=d.device)
-        length = d.new_tensor([1.0 if p is None else p for p in self.period])
+        circular, length = self._circles(d)
         return d - torch.where(circular, length * torch.floor(d / length + 0.5), 0.0)
+
+    def _circles(self, like: Tensor) -> tuple[Bool[Tensor, " dx"], Float[Tensor, " dx"]]:
+        """Which dimensions are circles, and their lengths (one for the others)."""
+        lengths = [1.0 if p is None else p for p in self.period or ()]
+        return torch.tensor([p is not None for p in self.period or ()], device=like.device), like.new_tensor(lengths)
 
     def features(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any f"]:
         """What a network sees of a displacement: itself, and along a circle a point on that circle, so that nothing
         jumps half a period away, where the shorter way changes sides."""
         if self.period is None:
             return d
-        around = [i for i, p in enumerate(self.period) if p is not None]
-        scale = d.new_tensor([self.period[i] for i in around]) / (2 * math.pi)
-        return torch.cat([self.chord(d), scale * torch.cos(d[..., around] / scale)], -1)
+        circular, length = self._circles(d)
+        scale = length[circular] / (2 * math.pi)
+        return torch.cat([self.chord(d), scale * torch.cos(d[..., circular] / scale)], -1)
 
     @property
     def extra_features(self) -> int:
@@ -67,8 +71,8 @@ class Geometry:
         """Displacements along which a point can move: `d`, and `P / 2 pi sin(2 pi d / P)` along a circle."""
         if self.period is None:
             return d
-        circular = torch.tensor([p is not None for p in self.period], device=d.device)
-        scale = d.new_tensor([1.0 if p is None else p for p in self.period]) / (2 * math.pi)
+        circular, length = self._circles(d)
+        scale = length / (2 * math.pi)
         return torch.where(circular, scale * torch.sin(d / scale), d)
 
     def average(self, psi: Float[Tensor, "b #m n"], x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b #m dx"]:
@@ -80,8 +84,8 @@ class Geometry:
         mean = psi @ x
         if self.period is None:
             return mean
-        circular = torch.tensor([p is not None for p in self.period], device=x.device)
-        scale = x.new_tensor([1.0 if p is None else p for p in self.period]) / (2 * math.pi)
+        circular, length = self._circles(x)
+        scale = length / (2 * math.pi)
         sin, cos = psi @ torch.sin(x / scale), psi @ torch.cos(x / scale)
         lost = sin.square() + cos.square() < 1e-24  # where atan2 would have no gradient
         return torch.where(circular, scale * torch.atan2(sin.masked_fill(lost, 0.0), cos.masked_fill(lost, 1.0)), mean)
