@@ -68,6 +68,14 @@ def test_outputs_share_what_they_know():
     assert shared < 0.5 * alone
 
 
+def test_an_output_that_was_never_observed():
+    batch, _ = sample(2)
+    y = torch.cat([batch.yc, torch.full_like(batch.yc, math.nan)], -1)
+    dist = MultiTaskGPBaseline(iterations=20)(batch.xc, y, batch.xt)
+    assert dist.mean.shape == (2, 40, 2)
+    assert dist.stddev.isfinite().all()
+
+
 def test_a_fit_that_breaks_down_is_started_again_and_counted():
     """Two data sets in one fit, one of which breaks it: both are fitted again, and the report says so."""
     batch, _ = sample(2)

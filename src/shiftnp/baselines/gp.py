@@ -60,7 +60,7 @@ class GPBaseline:
         for fits in self.plan(there):
             x, y, kind = (torch.stack(t) for t in zip(*(self.gather(xc, yc, there, *f) for f in fits), strict=True))
             targets = torch.stack([xt[b] for b, _ in fits]).double()
-            mu, var = self.fit_and_predict(x, y, kind, targets)
+            mu, var = self.fit_and_predict(x, y, kind, targets, outputs=len(range(yc.shape[-1])[fits[0][1]]))
             for i, (b, channels) in enumerate(fits):
                 mean[b, :, channels], variance[b, :, channels] = mu[i], var[i]
         return Independent(Normal(mean, variance.sqrt()), 1)
@@ -92,28 +92,30 @@ class GPBaseline:
         y: Float[Tensor, "r n"],
         channel: Int[Tensor, "r n"],
         xt: Float[Tensor, "r nt dx"],
+        outputs: int,
     ) -> tuple[Float[Tensor, "r nt d"], Float[Tensor, "r nt d"]]:
         """All rows in one fit; if that breaks down, each alone."""
         self.report["fits"] += len(x)
-        mean, variance, loss = self.fit(x, y, channel, xt)
+        mean, variance, loss = self.fit(x, y, channel, xt, outputs)
         if len(x) == 1 and not loss.isfinite():
             self.report["restarted"] += 1
-            starts = [self.fit(x, y, channel, xt, rate=0.1, length=length) for length in (0.7, 0.2, 2.0)]
+            starts = [self.fit(x, y, channel, xt, outputs, rate=0.1, length=length) for length in (0.7, 0.2, 2.0)]
             mean, variance, loss = min(starts, key=lambda s: float(s[2].nan_to_num(torch.inf)))
             self.report["failed"] += int(not loss.isfinite())
         elif not loss.isfinite().all():
             self.report["fits"] -= len(x)
-            rows = [self.fit_and_predict(*(t[i : i + 1] for t in (x, y, channel, xt))) for i in range(len(x))]
+            each = zip(*(t.split(1) for t in (x, y, channel, xt)), strict=True)
+            rows = [self.fit_and_predict(a, b, c, t, outputs) for a, b, c, t in each]
             mean, variance = (torch.cat(t) for t in zip(*rows, strict=True))
         return mean, variance
 
     def fit(
-        self, x: Tensor, y: Tensor, channel: Tensor, xt: Tensor, rate: float = 1.0, length: float = 0.7
+        self, x: Tensor, y: Tensor, channel: Tensor, xt: Tensor, outputs: int, rate: float = 1.0, length: float = 0.7
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Adam from one start: predictive mean and variance, and the final loss, infinite if it broke down."""
         gpytorch = import_gpytorch()
         likelihood = gpytorch.likelihoods.GaussianLikelihood(batch_shape=x.shape[:1]).to(x)
-        model = self.make(gpytorch, likelihood, x, y, channel, length).to(x)
+        model = self.make(gpytorch, likelihood, x, y, channel, outputs, length).to(x)
         with gpytorch.settings.fast_computations(False, False, False), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what its numerical warnings are about is caught here, and counted
             good, final = deepcopy(model.state_dict()), x.new_full((), torch.inf)
@@ -140,7 +142,9 @@ class GPBaseline:
                 mean, variance = self.predict(model, likelihood, xt)
         return mean, variance, final
 
-    def make(self, gpytorch: Any, likelihood: Any, x: Tensor, y: Tensor, channel: Tensor, length: float) -> Any:
+    def make(
+        self, gpytorch: Any, likelihood: Any, x: Tensor, y: Tensor, channel: Tensor, outputs: int, length: float
+    ) -> Any:
         """One process a row."""
         kernels, rows = gpytorch.kernels, x.shape[:1]
         space = kernels.RBFKernel(ard_num_dims=x.shape[-1], batch_shape=rows)
@@ -173,17 +177,19 @@ class MultiTaskGPBaseline(GPBaseline):
     def channels(self, dy: int) -> list[slice]:
         return [slice(0, dy)]
 
-    def make(self, gpytorch: Any, likelihood: Any, x: Tensor, y: Tensor, channel: Tensor, length: float) -> Any:
-        kernels, rows, dy = gpytorch.kernels, x.shape[:1], int(channel.max()) + 1
+    def make(
+        self, gpytorch: Any, likelihood: Any, x: Tensor, y: Tensor, channel: Tensor, outputs: int, length: float
+    ) -> Any:
+        kernels, rows = gpytorch.kernels, x.shape[:1]
         space = kernels.RBFKernel(ard_num_dims=x.shape[-1], batch_shape=rows)
         space.lengthscale = length
 
         class Model(gpytorch.models.ExactGP):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__((x, channel[..., None]), y, likelihood)
-                self.mean = torch.nn.Parameter(torch.zeros(*rows, dy))
+                self.mean = torch.nn.Parameter(torch.zeros(*rows, outputs))
                 self.space = space
-                self.outputs = kernels.IndexKernel(num_tasks=dy, rank=dy, batch_shape=rows)
+                self.outputs = kernels.IndexKernel(num_tasks=outputs, rank=outputs, batch_shape=rows)
 
             def forward(self, x: Tensor, channel: Tensor) -> Any:
                 covariance = self.space(x).mul(self.outputs(channel))
