@@ -25,7 +25,8 @@ def test_a_fit_comes_close_to_the_truth():
     exact = log_likelihood(GPOracle(TASK, truth)(batch.xc, batch.yc, batch.xt), batch.yt.double())
     fitted = log_likelihood(baseline(batch.xc, batch.yc, batch.xt), batch.yt.double())
     assert (exact - fitted).mean() < 0.15
-    assert baseline.report == {"fits": 3}
+    assert baseline.report["fits"] == 3
+    assert baseline.report["restarted"] == baseline.report["failed"] == 0
 
 
 def test_the_contract_of_a_model():
@@ -74,6 +75,26 @@ def test_an_output_that_was_never_observed():
     dist = MultiTaskGPBaseline(iterations=20)(batch.xc, y, batch.xt)
     assert dist.mean.shape == (2, 40, 2)
     assert dist.stddev.isfinite().all()
+
+
+def test_one_point_is_fitted_without_noise_and_reported():
+    batch, _ = sample(2)
+    baseline = GPBaseline(iterations=300)
+    baseline(batch.xc[:, :1], batch.yc[:, :1], batch.xt)
+    assert baseline.report["noise at its floor"] == 2
+
+
+@pytest.mark.parametrize("kind", [GPBaseline, MultiTaskGPBaseline])
+def test_fits_depend_on_the_data_alone(kind):
+    """Not on a global generator, nor on whether the caller wants gradients."""
+    batch, _ = sample(1)
+    y = torch.cat([batch.yc, batch.yc.sin()], -1)
+    before = torch.random.get_rng_state()
+    plain = kind(iterations=10)(batch.xc, y, batch.xt)
+    assert torch.equal(before, torch.random.get_rng_state())
+    with torch.inference_mode():
+        inferred = kind(iterations=10)(batch.xc, y, batch.xt)
+    torch.testing.assert_close(plain.mean, inferred.mean)
 
 
 def test_a_fit_that_breaks_down_is_started_again_and_counted():

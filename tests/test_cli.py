@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from shiftnp.cli import parse_setting
+
 SHIFTNP = [str(Path(sys.executable).with_name("shiftnp"))]
 
 
@@ -52,7 +54,9 @@ def test_preview(tmp_path):
         (("data", "preview", "gp1d"), "did you mean 'gp-1d'"),
         (("data", "preview", "gp-1d", "dx"), "name=value"),
         (("data", "preview", "gp-1d", "noise=-1"), "noise"),
-        (("data", "preview", "gp-1d", "colour=red"), "colour"),
+        (("data", "preview", "gp-1d", "colour=red"), "no setting of gp-1d named 'colour'"),
+        (("data", "preview", "gp-1d", "dxx=2"), "did you mean 'dx'"),
+        (("data", "preview", "gp-1d", "dx=two"), "dx must be"),
         (("data", "ceiling", "delta-9"), "no test set named"),
         (("lst",), "lst"),
     ],
@@ -62,3 +66,20 @@ def test_mistakes_get_one_sentence(command, message):
     assert result.returncode != 0
     assert message in result.stderr + result.stdout
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("inputs=lon,lat", ("lon", "lat")),
+        ("inputs=[lon, lat]", ("lon", "lat")),
+        ('inputs=["lon", "lat"]', ("lon", "lat")),
+        ("inputs=('lon', 'lat')", ("lon", "lat")),
+        ("region=50,58,-10,2", (50, 58, -10, 2)),
+        ("dx=2", 2),
+        ("bimodal=true", True),
+        ("path=a/b.csv", "a/b.csv"),
+    ],
+)
+def test_settings_may_be_written_in_many_ways(text, value):
+    assert parse_setting(text)[1] == value

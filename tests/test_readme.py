@@ -19,7 +19,7 @@ README = (ROOT / "README.md").read_text()
 def test_the_examples_run(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
     for code in examples:
         exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out

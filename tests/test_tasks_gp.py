@@ -156,6 +156,16 @@ def test_a_stream_is_the_same_with_any_number_of_workers_and_processes():
     assert torch.equal(take(1, 2, start=4)[0], alone[4])
 
 
+def test_no_stream_meets_a_test_set():
+    task = GPTask(targets=4)
+    for name in ("valid", "delta-0.0"):
+        test_set = task.test_sets()[name]
+        stream = Stream(task, test_set.batch_size, test_set.seed)
+        assert next(iter(stream)).yt.shape != next(iter(test_set)).yt.shape or not torch.equal(
+            next(iter(stream)).yt, next(iter(test_set)).yt
+        )
+
+
 # --- the exact answer -----------------------------------------------------------------------------------------
 
 

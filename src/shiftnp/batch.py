@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from shiftnp.typing import Real
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """`b` tasks: context sets `(xc, yc)` and targets `(xt, yt)`, batch first.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ class Preview:
     task: Positional[str]
     """Name of the task, see `shiftnp list`."""
     settings: Positional[tuple[str, ...]] = ()
-    """Arguments of the task as name=value, for instance dx=2 shift=1 or path=stations.csv."""
+    """Arguments of the task as name=value, for instance dx=2 shift=1 for gp-1d, region=50,58,-10,2 for climate, or
+    path=stations.csv inputs=lon,lat outputs=temperature group=day for table."""
     out: Path | None = None
     """Where the picture goes. Default: preview-TASK.png."""
     seed: int = 0
@@ -40,10 +42,9 @@ class Preview:
     """Fit a Gaussian process to the context and draw its prediction too."""
 
     def run(self) -> None:
-        from shiftnp.tasks import TASKS
         from shiftnp.tasks.base import generator_for
 
-        task = choose(self.task, TASKS, "task")(**dict(map(parse_setting, self.settings)))
+        task = make_task(self.task, self.settings)
         batch = task.sample(1, generator_for(self.seed, 0))
         prediction = None
         if self.predict:
@@ -88,8 +89,11 @@ class Kolmogorov:
     """Processes. Default: one for every core."""
 
     def run(self) -> None:
+        import signal
+
         from shiftnp.tasks.kolmogorov import generate
 
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop is as orderly as Ctrl-C
         print(generate(self.trajectories, self.out, self.seed, self.workers).resolve())
 
 
@@ -125,15 +129,33 @@ def choose(name: str, among: Any, what: str) -> Any:
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """`name=value`, the value read as JSON where it is JSON, else as a string."""
+    """`name=value`, the value written as in Python or JSON; several words or numbers with commas between them; else a
+    string."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"A setting has the form name=value, got {text!r}.")
-    try:
-        parsed = json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
-    return name, tuple(parsed) if isinstance(parsed, list) else parsed
+    for read in (json.loads, ast.literal_eval):
+        try:
+            parsed = read(value)
+        except (ValueError, SyntaxError):
+            continue
+        return name, tuple(parsed) if isinstance(parsed, list) else parsed
+    return name, tuple(part.strip() for part in value.strip("[]()").split(",")) if "," in value else value
+
+
+def make_task(name: str, settings: tuple[str, ...]) -> Any:
+    """The task of that name with settings that it knows."""
+    from inspect import signature
+
+    from shiftnp.tasks import TASKS
+
+    make = choose(name, TASKS, "task")
+    chosen = dict(map(parse_setting, settings))
+    for setting, value in chosen.items():
+        choose(setting, signature(make).parameters, f"setting of {name}")
+        if setting in ("inputs", "outputs", "block", "kernels") and isinstance(value, str):
+            chosen[setting] = (value,)
+    return make(**chosen)
 
 
 def main() -> None:
@@ -141,7 +163,7 @@ def main() -> None:
     command: Any = tyro.cli(Command, prog="shiftnp", description=about)
     try:
         command.run()
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError, ArithmeticError) as error:
         sys.exit(f"shiftnp: {error}")
     except KeyboardInterrupt:
         sys.exit("shiftnp: stopped.")

@@ -1,7 +1,8 @@
 """Gaussian processes fitted to each context by maximum likelihood (gpytorch), as the paper's baselines are.
 
 They call like a model, `baseline(xc, yc, xt, mask) -> Distribution`, but learn nothing from one data set to the next.
-`baseline.report` counts how the fits went.
+`baseline.report` counts how the fits went: how many, how many were started again, how many failed all the same, and how
+many ended with hardly any noise, as fits to a few points do, whose predictions may be arbitrarily overconfident.
 """
 
 from __future__ import annotations
@@ -54,6 +55,10 @@ class GPBaseline:
         mask: Bool[Tensor, "b nc"] | None = None,
     ) -> Distribution:
         """A distribution of batch shape `[b, nt]` and event shape `[dy]`, in float64."""
+        with torch.inference_mode(False):  # fitting needs gradients, whoever calls
+            return self._predict(xc.clone(), yc.clone(), xt.clone(), None if mask is None else mask.clone())
+
+    def _predict(self, xc: Tensor, yc: Tensor, xt: Tensor, mask: Tensor | None) -> Distribution:
         there = ~yc.isnan() if mask is None else ~yc.isnan() & mask[..., None]
         mean = torch.zeros(*xt.shape[:2], yc.shape[-1], dtype=torch.float64, device=xt.device)
         variance = torch.ones_like(mean)
@@ -115,7 +120,11 @@ class GPBaseline:
         """Adam from one start: predictive mean and variance, and the final loss, infinite if it broke down."""
         gpytorch = import_gpytorch()
         likelihood = gpytorch.likelihoods.GaussianLikelihood(batch_shape=x.shape[:1]).to(x)
-        model = self.make(gpytorch, likelihood, x, y, channel, outputs, length).to(x)
+        with torch.random.fork_rng():  # gpytorch draws some starting values, which are then put aside
+            model = self.make(gpytorch, likelihood, x, y, channel, outputs, length).to(x)
+        errors = need("linear_operator.utils.errors", "A Gaussian-process baseline", "gp")
+        singular = torch.linalg.LinAlgError  # type: ignore[attr-defined]
+        breakdowns = (ArithmeticError, singular, errors.NotPSDError, errors.NanError)
         with gpytorch.settings.fast_computations(False, False, False), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what its numerical warnings are about is caught here, and counted
             good, final = deepcopy(model.state_dict()), x.new_full((), torch.inf)
@@ -133,13 +142,14 @@ class GPBaseline:
                         loss.backward()
                         optimiser.step()
                 final = loss.detach()
-            except (ArithmeticError, RuntimeError):  # the latter: a covariance that is not positive definite
+            except breakdowns:
                 pass
             model.load_state_dict(good)
             model.eval()
             likelihood.eval()
             with torch.no_grad():
                 mean, variance = self.predict(model, likelihood, xt)
+            self.report["noise at its floor"] += int((likelihood.noise < 2e-4).sum())
         return mean, variance, final
 
     def make(
@@ -190,6 +200,8 @@ class MultiTaskGPBaseline(GPBaseline):
                 self.mean = torch.nn.Parameter(torch.zeros(*rows, outputs))
                 self.space = space
                 self.outputs = kernels.IndexKernel(num_tasks=outputs, rank=outputs, batch_shape=rows)
+                self.outputs.covar_factor.data = torch.eye(outputs).expand(*rows, -1, -1).clone()
+                self.outputs.raw_var.data.zero_()  # no random start: the data alone decide
 
             def forward(self, x: Tensor, channel: Tensor) -> Any:
                 covariance = self.space(x).mul(self.outputs(channel))

@@ -45,14 +45,22 @@ def draw_context(ax: Axes, xc: Float[Tensor, "b nc 1"], yc: Float[Tensor, "b nc 
     ax.plot(xc[index, :, 0].cpu(), yc[index, :, 0].cpu(), "k.", markersize=6, label="context")
 
 
-def draw_task(figure: Figure, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> None:
-    """One task in one dimension: context, targets and, if given, a prediction at the targets."""
+def draw_task(
+    figure: Figure,
+    batch: Batch,
+    prediction: Distribution | None = None,
+    index: int = 0,
+    truth: Distribution | None = None,
+) -> None:
+    """One task in one dimension: context, targets and, if given, a prediction and the truth at the targets."""
     ax = figure.subplots()
     ax.plot(batch.xt[index, :, 0], batch.yt[index, :, 0], ".", color="0.6", markersize=4, label="targets")
-    if prediction is None:
-        draw_context(ax, batch.xc, batch.yc, index)
+    if prediction is not None:
+        draw_prediction(ax, batch.xc, batch.yc, batch.xt, prediction, truth, index)
+    elif truth is not None:
+        draw_prediction(ax, batch.xc, batch.yc, batch.xt, truth, index=index, colour="tab:purple")
     else:
-        draw_prediction(ax, batch.xc, batch.yc, batch.xt, prediction, index=index)
+        draw_context(ax, batch.xc, batch.yc, index)
     ax.set(xlabel="x", ylabel="y")
     ax.legend(fontsize="small")
 

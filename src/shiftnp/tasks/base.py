@@ -59,9 +59,12 @@ class TestSet:
             yield self.task.sample(size, generator_for(self.seed, i))
 
 
-def generator_for(seed: int, index: int) -> torch.Generator:
+TRAINING = 1  # sets the batches of a stream apart from those of every test set, whatever the seeds
+
+
+def generator_for(seed: int, index: int, *purpose: int) -> torch.Generator:
     """The generator of batch `index`: independent of all others, and found without making those before it."""
-    state = np.random.SeedSequence((seed, index)).generate_state(1, np.uint64)[0]
+    state = np.random.SeedSequence((seed, index), spawn_key=purpose).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state) >> 1)
 
 
@@ -84,5 +87,6 @@ class Stream(IterableDataset[Batch]):
         index, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
         index += self.start
         while True:
-            yield self.task.sample(self.batch_size, generator_for(self.seed, index * self.world + self.rank))
+            generator = generator_for(self.seed, index * self.world + self.rank, TRAINING)
+            yield self.task.sample(self.batch_size, generator)
             index += step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -45,13 +46,16 @@ def ceiling(test_set: TestSet, folder: Path | None = None) -> Ceiling:
     try:
         with np.load(path) as file:
             return Ceiling(*(torch.from_numpy(file[name]) for name in Ceiling._fields))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+    except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile):
         result = compute(test_set)
-    folder.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(f".{os.getpid()}.tmp")
-    with aside.open("wb") as file:
-        np.savez(file, **{name: value.numpy() for name, value in result._asdict().items()})
-    aside.replace(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with aside.open("wb") as file:
+            np.savez(file, **{name: value.numpy() for name, value in result._asdict().items()})
+        aside.replace(path)
+    except OSError as error:
+        warnings.warn(f"The ceiling could not be kept and will be worked out again: {error}", stacklevel=2)
     return result
 
 

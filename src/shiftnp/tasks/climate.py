@@ -81,6 +81,21 @@ class ClimateTask(Task):
         for name in ("path", "elevation"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, str(getattr(self, name)))  # a task can be written as JSON
+        for name, length in (
+            ("region", 4),
+            ("test_region", 4),
+            ("size", 3),
+            ("stride", 3),
+            ("context", 2),
+            ("shares", 3),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, list | tuple):
+                if len(value) != length:
+                    raise ValueError(f"{name} must have {length} entries, got {value}.")
+                object.__setattr__(self, name, tuple(value))  # lists, when it comes back from JSON
+        if isinstance(self.scaling, dict):
+            object.__setattr__(self, "scaling", Scaling(**self.scaling))
         for region in (self.region, self.test_region):
             if isinstance(region, str) and region not in REGIONS:
                 raise ValueError(

@@ -60,10 +60,15 @@ class Source:
         return _load(self, name, box, stride)
 
 
-@lru_cache(maxsize=8)
 def open_source(path: str | None, elevation: str | None, variable: str | None, name: str, box: Box) -> Source:
     """Of the files at `path` those that cover the box; if they are on several grids, those with most times."""
-    folder, paths = _find(path)
+    return _open_source(*_find(path), elevation, variable, name, box)
+
+
+@lru_cache(maxsize=8)
+def _open_source(
+    folder: Path, paths: tuple[Path, ...], elevation: str | None, variable: str | None, name: str, box: Box
+) -> Source:
     found = [part for file in paths if (part := files.contents(file, variable)) is not None]
     if not found:
         wanted = "a temperature" if variable is None else f"the variable {variable!r}"
@@ -89,7 +94,7 @@ def covers(source: Source, box: Box) -> bool:
     return _columns(source.parts[0], box) is not None
 
 
-def _find(path: str | None) -> tuple[Path, list[Path]]:
+def _find(path: str | None) -> tuple[Path, tuple[Path, ...]]:
     """Where data are looked for, and the files there."""
     if path is None:
         root = os.environ.get("SHIFTNP_DATA")
@@ -109,7 +114,7 @@ def _find(path: str | None) -> tuple[Path, list[Path]]:
         paths = [place] if place.exists() else []
     if not paths:
         raise FileNotFoundError(f"No climate files at {place}: give a NetCDF, Zarr or npz file or a folder of them.")
-    return place, paths
+    return place, tuple(paths)
 
 
 def _find_elevation(temperature: Path, elevation: str | None) -> Path:
@@ -142,7 +147,8 @@ def _columns(part: Contents, box: Box) -> tuple[Int[np.ndarray, " h"], Int[np.nd
     for values, (low, high) in ((part.lat, box[:2]), (_east_of(part.lon, box[2]), box[2:])):
         order = np.argsort(values, kind="stable")
         spacing = float(np.median(np.diff(values[order]))) if len(values) > 1 else 0.0
-        kept = order[(values[order] >= low) & (values[order] < high)]
+        slack = 1e-3 * spacing  # coordinates are rounded, and an edge at a grid point must not depend on that
+        kept = order[(values[order] >= low - slack) & (values[order] < high - slack)]
         reach = values[kept]
         # A row more on either side would lie outside the box.
         if not len(kept) or reach[0] - spacing > low - 1e-3 * spacing or reach[-1] + spacing < high - 1e-3 * spacing:
@@ -154,7 +160,8 @@ def _columns(part: Contents, box: Box) -> tuple[Int[np.ndarray, " h"], Int[np.nd
 
 
 def _east_of(lon: Float[np.ndarray, " w"], west: Real) -> Float[np.ndarray, " w"]:
-    return (lon - west) % 360 + west
+    """Longitudes from `west` to `west + 360`, give or take what rounding does to the first."""
+    return (lon - west + 1e-3) % 360 + west - 1e-3
 
 
 def _uncovered(parts: Sequence[Contents], name: str, box: Box) -> str:
@@ -219,10 +226,13 @@ def interpolate(
     to_lon: Float[np.ndarray, " w"],
 ) -> Float[np.ndarray, "h w"]:
     """Values between grid points, bilinear over those of the four neighbours that are there; NaN outside the grid."""
-    lon = _east_of(lon, to_lon[0] - 180)  # so that the seam is far away
+    lon = _east_of(lon, (to_lon.min() + to_lon.max()) / 2 - 180)  # so that the seam is far away
     rows, columns = np.argsort(lat), np.argsort(lon)
-    values = values[np.ix_(rows, columns)]
-    (i, a), (j, b) = _between(lat[rows], to_lat), _between(lon[columns], to_lon)
+    lon, values = lon[columns], values[np.ix_(rows, columns)]
+    if len(lon) > 1 and lon[0] + 360 - lon[-1] < 1.5 * np.median(np.diff(lon)):  # all around: the seam is no edge
+        lon = np.concatenate([lon[-1:] - 360, lon, lon[:1] + 360])
+        values = np.concatenate([values[:, -1:], values, values[:, :1]], 1)
+    (i, a), (j, b) = _between(lat[rows], to_lat), _between(lon, to_lon)
     total, weight = np.zeros((len(to_lat), len(to_lon))), np.zeros((len(to_lat), len(to_lon)))
     for di, wi in ((0, 1 - a), (1, a)):
         for dj, wj in ((0, 1 - b), (1, b)):

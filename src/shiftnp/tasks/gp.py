@@ -71,8 +71,14 @@ class GPTask(Task):
             raise ValueError(f"length must be a range of positive numbers, got {self.length}.")
         if not 0 <= self.points[0] <= self.points[1]:
             raise ValueError(f"points must be a range of counts, got {self.points}.")
-        if not self.noise > 0:
+        if not 0 < self.noise < math.inf:
             raise ValueError(f"noise must be positive, got {self.noise}.")
+        for name, count in (("dx", self.dx), ("targets", self.targets)):
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {count!r}.")
+        for name, span in (("context", self.context), ("target", self.target)):
+            if not span[0] < span[1]:
+                raise ValueError(f"{name} must be a range, the smaller number first, got {span}.")
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         return self.sample_with_truth(batch_size, generator)[0]
@@ -128,7 +134,13 @@ class GPTask(Task):
         from shiftnp.plots.curves import draw_field, draw_task
 
         figure = Figure(figsize=(7, 3.5) if self.dx == 1 else (9, 3), layout="constrained")
-        (draw_task if self.dx == 1 else draw_field)(figure, batch, prediction, index)
+        if self.dx == 1:
+            exact = None
+            if not any("+" in kernel for kernel in self.kernels):
+                exact = BayesOptimal(self, gaussian=True)(batch.xc, batch.yc, batch.xt, batch.mask_c)
+            draw_task(figure, batch, prediction, index, exact)
+        else:
+            draw_field(figure, batch, prediction, index)
         return figure
 
 
@@ -173,6 +185,8 @@ class GPOracle:
         xt: Float[Tensor, "b nt dx"],
         mask: Bool[Tensor, "b nc"] | None = None,
     ) -> Distribution:
+        if yc.isnan().any():
+            mask = ~yc.isnan()[..., 0] if mask is None else mask & ~yc.isnan()[..., 0]
         xc, yc, xt = xc.double(), yc.double(), xt.double()
         kcc, kct = (self.task.covariance(xc, x, self.truth) for x in (xc, xt))
         mean, variance, _ = condition(kcc, kct, yc, self.task.noise, mask)
@@ -185,7 +199,8 @@ class BayesOptimal:
 
     Midpoint rule over the length-scale, each node weighted by prior and marginal likelihood of the context. Nodes are
     even in `log l`, those of the periodic kernel in `1 / l` and many more: with 64 points over 16 periods the context
-    fixes the period to a thousandth, and a rule of 80 nodes steps over it. Same contract as a model.
+    fixes the period to a thousandth, and a rule of 80 nodes steps over it. Converged for the default ranges and noise;
+    with far less noise or shorter periods, take more nodes. Same contract as a model.
 
     Args:
         task: whose kernels, length-scales and noise it knows.
@@ -210,7 +225,7 @@ class BayesOptimal:
         mask: Bool[Tensor, "b nc"] | None = None,
     ) -> Distribution:
         """A distribution of batch shape `[b, nt]` and event shape `[1]`, in float64."""
-        there = torch.ones(xc.shape[:2], dtype=torch.bool, device=xc.device) if mask is None else mask
+        there = ~yc.isnan()[..., 0] if mask is None else mask & ~yc.isnan()[..., 0]
         each = [self._predict(xc[i, m].double(), yc[i, m].double(), xt[i].double()) for i, m in enumerate(there)]
         mean, variance, logits = (pad_sequence(list(t), batch_first=True) for t in zip(*each, strict=True))
         count = torch.tensor([len(logit) for _, _, logit in each], device=xc.device)

@@ -46,8 +46,12 @@ def generate(
         simulation: the settings, with `seed` put in; the paper's unless told.
         quiet: show no progress.
     """
+    if trajectories < 1 or (workers is not None and workers < 1):
+        raise ValueError(f"trajectories and workers must be at least 1, got {trajectories} and {workers}.")
     simulation = replace(simulation or Simulation(), seed=seed)
     folder = Path(out)
+    if folder.is_file():
+        raise ValueError(f"{folder} is a file: name a folder for the trajectories.")
     folder.mkdir(parents=True, exist_ok=True)
     _claim(folder, simulation)
     missing = [i for i in range(trajectories) if not _is_whole(_shard(folder, i), simulation)]
@@ -121,9 +125,11 @@ def _shard(folder: Path, index: int) -> Path:
 def _write(simulation: Simulation, folder: Path, index: int) -> int:
     """Writes one trajectory aside and renames it: under its own name a file is whole or absent."""
     data = simulation.trajectory(index).numpy()
-    aside = folder / f".trajectory-{index:05d}.part"
+    aside = folder / f".trajectory-{index:05d}.{os.getpid()}.part"
     with aside.open("wb") as file:
         np.save(file, data)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(aside, _shard(folder, index))
     return index
 
@@ -132,7 +138,7 @@ def _is_whole(path: Path, simulation: Simulation) -> bool:
     """Whether a file holds a trajectory, for a copy may have been cut short."""
     try:
         data = np.load(path, mmap_mode="r")
-    except (OSError, ValueError):
+    except (OSError, EOFError, ValueError):
         return False
     return bool(data.shape == (simulation.kept, 2, simulation.coarse, simulation.coarse))
 
@@ -276,7 +282,7 @@ class KolmogorovTask(Task):
             y[b] = torch.from_numpy(np.moveaxis(block, 1, -1).reshape(total, 2).astype(np.float32))
         axes = [torch.linspace(-3, 3, c) if c > 1 else torch.zeros(1) for c in self.crop]
         x = torch.cartesian_prod(*axes).expand(batch_size, -1, -1)
-        order = torch.rand(batch_size, total, generator=generator).argsort(1)[..., None]
+        order = torch.rand(batch_size, total, generator=generator).argsort(dim=1, stable=True)[..., None]
         context, target = order[:, :nc], order[:, nc : total if self.targets is None else nc + self.targets]
         return Batch(*(v.take_along_dim(order, 1) for order in (context, target) for v in (x, y)))
 

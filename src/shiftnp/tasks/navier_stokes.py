@@ -200,6 +200,12 @@ class Simulation:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
+        for name in ("n", "coarse", "wavenumber", "peak", "speed", "interval"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` is {getattr(self, name)}, but must be positive.")
+        for name in ("viscosity", "drag"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"`{name}` is {getattr(self, name)}, but must not be negative.")
         if self.n % self.coarse:
             raise ValueError(f"`coarse` is {self.coarse}, but cells must divide the grid of {self.n} points evenly.")
         if not 0 < self.kept <= self.snapshots:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from torch import Tensor
 
 from shiftnp.typing import Real
@@ -33,12 +33,14 @@ class Scaling:
         if not all(std > 0 for std in (*self.x_std, *self.y_std)):
             raise ValueError(f"standard deviations must be positive, got x_std={self.x_std} and y_std={self.y_std}.")
 
-    def x(self, x: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
-        """Standardised inputs, in the precision of `x`."""
+    def x(self, x: Num[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
+        """Standardised inputs, in the precision of `x` (whole numbers in float64)."""
+        x = x if x.is_floating_point() else x.double()
         return (x - x.new_tensor(self.x_mean)) / x.new_tensor(self.x_std)
 
-    def y(self, y: Float[Tensor, "*any dy"]) -> Float[Tensor, "*any dy"]:
-        """Standardised outputs, in the precision of `y`."""
+    def y(self, y: Num[Tensor, "*any dy"]) -> Float[Tensor, "*any dy"]:
+        """Standardised outputs, in the precision of `y` (whole numbers in float64)."""
+        y = y if y.is_floating_point() else y.double()
         return (y - y.new_tensor(self.y_mean)) / y.new_tensor(self.y_std)
 
     def undo_x(self, x: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:

@@ -45,7 +45,8 @@ class TableTask(Task):
         split: which groups (or rows) tasks come from.
         shares: of groups (or rows) for training, validation and tests.
         order: deal groups (or rows) out at random, or the first to training and the last to tests ("sorted"), which is
-            the fair one if they follow each other in time.
+            the fair one if they follow each other in time: groups by their value (text by the alphabet, so write dates
+            as 2023-06-14), rows as the table has them.
         seed: of dealing them out at random.
         drop_missing: leave out rows that lack an input or their group, instead of refusing the table.
         scaling: a standardisation to use instead of that of the training rows.
@@ -76,6 +77,8 @@ class TableTask(Task):
                 raise ValueError(f"{name} must be a list of columns, got the string {getattr(self, name)!r}.")
         if not self.inputs or not self.outputs:
             raise ValueError("inputs and outputs must name at least one column each.")
+        if both := set(self.inputs) & set(self.outputs):
+            raise ValueError(f"outputs must not be inputs as well, got {', '.join(sorted(both))} as both.")
         if unknown := set(self.block) - set(self.inputs):
             raise ValueError(f"block must name some of the inputs, got {', '.join(sorted(unknown))}.")
         if (self.path is None) == (self.frame is None):
