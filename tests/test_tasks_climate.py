@@ -5,6 +5,8 @@ import json
 import os
 import pickle
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -392,3 +394,29 @@ def test_a_folder_of_many_grids_gives_the_one_with_most_times(monkeypatch):
         pytest.skip(f"{ROOT} has no climate files; SHIFTNP_DATA may name the folder that has climate/ in it")
     monkeypatch.setenv("SHIFTNP_DATA", str(ROOT.parent))
     assert [part.path.name for part in ClimateTask().source.parts] == ["wfde5_tair_europe_0p5deg_monthly_1979-2019.npz"]
+
+
+def test_elevation_goes_all_around_the_world():
+    lat, lon = np.array([-10.0, 0.0, 10.0]), np.arange(0.0, 360.0, 10.0)
+    heights = np.broadcast_to(np.cos(np.deg2rad(lon)), (3, 36))
+    to = np.arange(-180.0, 180.0, 10.0)
+    np.testing.assert_allclose(interpolate(lat, lon, heights, lat, to)[1], np.cos(np.deg2rad(to)), atol=1e-9)
+
+
+def test_a_task_comes_back_from_json():
+    """In a process of its own: the checks of this test run take no list for a tuple."""
+    code = """
+import dataclasses, json
+from shiftnp.tasks.climate import ClimateTask
+from shiftnp.tasks.scaling import Scaling
+scaling = Scaling("abcd", "e", [0] * 4, [1] * 4, [0], [1])
+task = ClimateTask(region=(50, 58, -10, 2), size=(4, 4, 2), scaling=scaling)
+assert ClimateTask(**json.loads(json.dumps(dataclasses.asdict(task)))) == task
+try:
+    ClimateTask(region=[1, 2, 3])
+except ValueError as error:
+    assert "region must have 4 entries" in str(error)
+else:
+    raise SystemExit("a box of three numbers was accepted")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

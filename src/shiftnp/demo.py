@@ -84,7 +84,7 @@ def main() -> None:
         torch.manual_seed(args.seed)  # torch initialises weights from its global generator and no other
         models: dict[str, NeuralProcess] = {
             "tnp": TNP(dx=1, dy=1, **SIZE),
-            "te-tnp": TETNP(dx=1, dy=1, location_update=False, **SIZE),  # moving tokens pays later than this
+            "te-tnp": TETNP(dx=1, dy=1, location_update=False, **SIZE),  # less to learn in a minute
         }
     console.print("A TNP and a TE-TNP learn side by side from the same Gaussian-process samples.")
     train(models, args.steps, generator, console)
