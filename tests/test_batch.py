@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from conftest import random_batch
@@ -40,3 +41,13 @@ def test_log_likelihood_counts_targets_that_are_there():
     scores = log_likelihood(dist, batch.yt, batch.mask_t)
     torch.testing.assert_close(scores[0], dist.log_prob(batch.yt)[0, :2].mean())
     torch.testing.assert_close(scores[1], dist.log_prob(batch.yt)[1].mean())
+
+
+def test_processes_share_a_batch_out():
+    batch = Batch.collate([random_batch(b=2, nc=3, nt=1), random_batch(b=2, nc=0, nt=4)])
+    shares = [batch.share(rank, 2) for rank in (0, 1)]
+    for name in ("xc", "yc", "xt", "yt", "mask_c", "mask_t"):
+        assert torch.equal(torch.cat([getattr(s, name) for s in shares]), getattr(batch, name))
+    assert random_batch(b=2).share(1, 2).mask_c is None
+    with pytest.raises(ValueError, match="4 tasks cannot be shared out equally among 3"):
+        batch.share(0, 3)

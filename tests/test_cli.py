@@ -1,23 +1,52 @@
 from __future__ import annotations
 
+import json
+import math
+import os
+import re
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
-from shiftnp.cli import parse_setting
+from shiftnp.cli import main
+from shiftnp.cli.settings import parse_setting
+from shiftnp.experiments import EXPERIMENTS
+from shiftnp.models import MODELS
+from shiftnp.tasks import TASKS, GPTask
 
 SHIFTNP = [str(Path(sys.executable).with_name("shiftnp"))]
 
 
 def run(*args, cwd=None):
-    return subprocess.run([*SHIFTNP, *args], capture_output=True, text=True, cwd=cwd)
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}  # small tensors; other processes may want the other cores
+    return subprocess.run([*SHIFTNP, *map(str, args)], capture_output=True, text=True, cwd=cwd, env=env)
+
+
+def succeeds(*args, cwd=None):
+    result = run(*args, cwd=cwd)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("list",), ("data",), ("data", "preview"), ("data", "ceiling"), ("data", "kolmogorov")]
+    "command",
+    [
+        (),
+        ("list",),
+        ("train",),
+        ("evaluate",),
+        ("report",),
+        ("bench",),
+        ("data",),
+        ("data", "preview"),
+        ("data", "ceiling"),
+        ("data", "kolmogorov"),
+    ],
 )
 def test_help(command):
     result = run(*command, "--help")
@@ -38,7 +67,9 @@ def test_help_is_fast():
 
 
 def test_list():
-    assert "te-pt-tnp" in run("list").stdout
+    printed = run("list").stdout
+    for name in (*EXPERIMENTS, *MODELS, *TASKS):
+        assert name in printed
 
 
 def test_preview(tmp_path):
@@ -69,6 +100,38 @@ def test_mistakes_get_one_sentence(command, message):
 
 
 @pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("train",), "name an experiment"),
+        (("train", "gp1d"), "did you mean 'gp-1d'"),
+        (("train", "gp-1d", "--model", "te-tpn"), "did you mean 'te-tnp'"),
+        (("train", "gp-1d", "dzz=3"), "did you mean 'dz'"),
+        (("train", "gp-1d", "task.nose=3"), "did you mean 'noise'"),
+        (("train", "gp-1d", "--task", "kolmogorov"), "no task in gp-1d named"),
+        (("train", "gp-1d", "--preset", "desktop"), "laptop"),
+        (("train", "gp-1d", "--stps", "3"), "--steps"),
+        (("train", "gp-1d", "--ema", "2"), "ema must be a decay"),
+        (("train", "gp-1d", "--out", "/proc/nowhere"), "/proc/nowhere"),
+        (("train", "gp-1d", "--model", "all", "--out", "x"), "--out names the folder of one run"),
+        (("train", "--resume", "nowhere"), "nowhere is not a run: it does not exist"),
+        (("train", "gp-1d", "--resume", "nowhere"), "keeps its settings"),
+        (("evaluate", "nowhere"), "nowhere is not a run: it does not exist"),
+        (("evaluate", "."), "it has no config.json"),
+        (("report", "gp-2d"), "did you mean 'gp-1d'"),
+        (("report", "gp-1d"), "`shiftnp train gp-1d` makes one"),
+        (("report", "timing"), "`shiftnp train timing` makes one"),
+    ],
+)
+def test_mistakes_with_runs_get_one_sentence(command, message, tmp_path, monkeypatch, capsys):
+    """In this process, which is faster; what is wrong shows before anything heavy begins."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["shiftnp", *command])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert message in str(stopped.value) + "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("inputs=lon,lat", ("lon", "lat")),
@@ -77,9 +140,109 @@ def test_mistakes_get_one_sentence(command, message):
         ("inputs=('lon', 'lat')", ("lon", "lat")),
         ("region=50,58,-10,2", (50, 58, -10, 2)),
         ("dx=2", 2),
+        ("task.kernels=se", ("se",)),
         ("bimodal=true", True),
         ("path=a/b.csv", "a/b.csv"),
     ],
 )
 def test_settings_may_be_written_in_many_ways(text, value):
     assert parse_setting(text)[1] == value
+
+
+# --- from training to the report ------------------------------------------------------------------------------------
+
+TINY = ("dz=32", "heads=2", "head_dim=16", "layers=2", "task.kernels=se", "task.length=0.5,2", "task.targets=16")
+QUICK = ("--valid-every", 100, "--valid-tasks", 32, "--batch-size", 8, "--learning-rate", 2e-3, "--no-gap")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A folder in which two small models were trained for some seconds."""
+    folder = tmp_path_factory.mktemp("project")
+    for model in ("tnp", "te-tnp"):
+        said = succeeds("train", "gp-1d", *TINY, "--model", model, "--steps", 250, *QUICK, cwd=folder)
+        assert "Trained for 250 steps" in said
+    return folder
+
+
+def runs(project):
+    return sorted((project / "runs/gp-1d").iterdir())
+
+
+def test_a_few_seconds_of_training_beat_the_prior(project):
+    """By 0.25 nats per target, on test tasks, without knowing more than the context."""
+    printed = succeeds(
+        "evaluate", *runs(project), "--sets", "delta-0.0", "--tasks", 128, "--no-gap", "--out", "all.json", cwd=project
+    )
+    results = json.loads((project / "all.json").read_text())
+    assert [result["row"] for result in results] == ["te-tnp", "tnp"]
+    task = GPTask(kernels=("se",), length=(0.5, 2.0), targets=16)
+    prior = torch.distributions.Normal(0.0, math.sqrt(1 + task.noise**2))
+    batches = list(task.test_sets()["delta-0.0"])[:8]
+    score = float(torch.cat([prior.log_prob(batch.yt) for batch in batches]).mean())
+    for result in results:
+        summary = result["sets"]["delta-0.0"]
+        assert summary["tasks"] == 128
+        assert summary["log_likelihood"]["mean"] > score + 0.25
+        assert f"{summary['log_likelihood']['mean']:.3f}" in printed
+        assert "gap" not in summary
+
+
+def test_the_report_shows_what_was_measured(project):
+    for folder in runs(project):
+        succeeds("evaluate", folder, "--tasks", 16, "--no-gap", cwd=project)
+    html, markdown = map(Path, succeeds("report", "gp-1d", cwd=project).split()[-2:])
+    for folder in runs(project):
+        score = json.loads((folder / "evaluation.json").read_text())["sets"]["delta-0.6"]["log_likelihood"]
+        for page in (html, markdown):
+            text = page.read_text().replace("\N{MINUS SIGN}", "-")
+            assert f"{score['mean']:.2f}" in text
+            assert "-0.47" in text  # the paper's TE-TNP
+            assert "steps=250" in text
+
+
+def test_going_on(project):
+    """All models at once, what is finished being left alone; longer; and not twice."""
+    folder = runs(project)[0]
+    weights = (folder / "model.safetensors").read_bytes()
+    again = run("train", "gp-1d", *TINY, "--model", "te-tnp", "--steps", 250, *QUICK, cwd=project)
+    assert again.returncode != 0
+    assert "holds a run already: go on with `shiftnp train --resume" in again.stderr
+    assert "Finished already, after 250 steps" in succeeds("train", "--resume", folder, cwd=project)
+    assert (folder / "model.safetensors").read_bytes() == weights
+    assert "Going on from step 250 of 260" in succeeds(
+        "train", "--resume", folder, "--steps", 260, "--no-gap", cwd=project
+    )
+
+
+def test_a_damaged_run_gets_one_sentence(project, tmp_path, monkeypatch):
+    def damaged(file, change):
+        folder = tmp_path / f"damaged-{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(runs(project)[1], folder)
+        (folder / file).write_bytes(change((folder / file).read_bytes()))
+        return folder
+
+    def cut(data):
+        return data[: len(data) // 2]
+
+    def newer(data):
+        return json.dumps({**json.loads(data), "format": 99, "shiftnp": "9.0", "colour": "red"}).encode()
+
+    def unknown(data):
+        return json.dumps({**json.loads(data), "colour": "red"}).encode()
+
+    for file, change, command, message in (
+        ("model.safetensors", cut, ("evaluate",), "model.safetensors is damaged"),
+        ("state.pt", cut, ("train", "--steps", "300", "--resume"), "state.pt is damaged"),
+        ("config.json", cut, ("evaluate",), "config.json is damaged"),
+        ("config.json", newer, ("evaluate",), "was written by shiftnp 9.0 (format 99), newer than this one"),
+        ("config.json", unknown, ("evaluate",), "colour"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["shiftnp", *command, str(damaged(file, change))])
+        with pytest.raises(SystemExit, match=re.escape(message)):
+            main()
+
+
+def test_a_baseline_needs_no_training(tmp_path):
+    said = succeeds("train", "climate", "--model", "gp", "--out", "run", "iterations=5", cwd=tmp_path)
+    assert "nothing to train" in said

@@ -150,10 +150,12 @@ def test_a_stream_is_the_same_with_any_number_of_workers_and_processes():
 
     alone = take(6, 0)
     assert len({float(y.sum()) for y in alone}) == 6  # no batch comes twice
-    processes = [take(3, 0, rank=rank, world=2) for rank in (0, 1)]
-    for same in (take(6, 2), [y for pair in zip(*processes, strict=True) for y in pair]):
+    processes = [take(6, 0, rank=rank, world=2) for rank in (0, 1)]
+    for same in (take(6, 2), [torch.cat(pair) for pair in zip(*processes, strict=True)]):
         assert all(torch.equal(a, b) for a, b in zip(alone, same, strict=True))
     assert torch.equal(take(1, 2, start=4)[0], alone[4])
+    with pytest.raises(ValueError, match="multiple of the 3 processes"):
+        Stream(task, 2, seed=3, world=3)
 
 
 def test_no_stream_meets_a_test_set():

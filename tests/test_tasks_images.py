@@ -377,7 +377,7 @@ def test_an_empty_split_is_refused(tmp_path):
 def test_test_sets_are_the_first_images_each_once(small):
     sets = ImageTask(translated=True, path=small, limit=3, targets=5).test_sets()
     assert set(sets) == {"valid", "test"}
-    test = replace(sets["test"], tasks=20)
+    test = replace(sets["test"], tasks=20, batch_size=16)
     batches = list(test)
     assert [len(b.yt) for b in batches] == [16, 4]
     assert batches[0].xc.shape[1] + batches[0].xt.shape[1] == 56**2

@@ -41,6 +41,15 @@ class Batch:
                 moved[field.name] = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
         return replace(self, **moved)
 
+    def share(self, rank: int, world: int) -> Batch:
+        """The tasks of this batch that process `rank` of `world` works on: an equal share of each."""
+        if len(self.xc) % world:
+            raise ValueError(f"A batch of {len(self.xc)} tasks cannot be shared out equally among {world} processes.")
+        size = len(self.xc) // world
+        rows = slice(rank * size, (rank + 1) * size)
+        points = (v[rows] for v in (self.xc, self.yc, self.xt, self.yt))
+        return Batch(*points, *(None if mask is None else mask[rows] for mask in (self.mask_c, self.mask_t)))
+
     def shift(self, delta: Tensor | Sequence[Real] | Real) -> Batch:
         """All inputs moved by `delta` (a number, or one per input dimension)."""
         step = torch.as_tensor(delta, dtype=self.xc.dtype, device=self.xc.device)

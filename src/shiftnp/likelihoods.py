@@ -34,7 +34,13 @@ class Heteroscedastic(nn.Module):
 
 
 class Homoscedastic(nn.Module):
-    """Normal with one learned noise for each output, the same at every point."""
+    """Normal with one learned noise for each output, the same at every point: variance `softplus(GAIN raw) + floor`.
+
+    An optimiser like Adam moves every number by about its learning rate a step, however much there is to gain. A
+    single number that has to cover orders of magnitude needs the gain to get there as soon as the network does.
+    """
+
+    GAIN = 30.0
 
     def __init__(self, dy: int, floor: Real, components: int) -> None:
         super().__init__()
@@ -42,7 +48,7 @@ class Homoscedastic(nn.Module):
         self.raw = nn.Parameter(torch.zeros(dy))
 
     def forward(self, out: Float[Tensor, "b nt d"]) -> Distribution:
-        return normal(out, self.raw.to(out.dtype), self.floor)
+        return normal(out, self.GAIN * self.raw.to(out.dtype), self.floor)
 
 
 class Mixture(nn.Module):

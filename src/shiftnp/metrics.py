@@ -1,21 +1,146 @@
-"""How good predictions are."""
+"""How good predictions are: log-likelihood, squared error, CRPS, coverage and calibration.
+
+Each takes a prediction of batch shape `[b, nt]` and event shape `[dy]` and the targets `yt` `[b, nt, dy]`; with a
+`mask` `[b, nt]`, targets that are not there do not count, whatever they hold. A score is one number for each task: the
+mean over its targets and over channels (the log-likelihood is that of all channels of a point together).
+"""
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
+
+from shiftnp.typing import Real
+
+LEVELS = tuple(i / 20 for i in range(1, 20))
+"""Probabilities at which calibration is looked at: 5 %, 10 %, ..., 95 %."""
 
 
 def log_likelihood(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None) -> Float[Tensor, " b"]:
     """Log-likelihood per target point of each task, over the targets `yt` `[b, nt, dy]` that are there."""
+    there = targets(dist, yt, mask)  # without what padding holds: NaN would poison gradients
+    return mean_over_targets(dist.log_prob(there), mask)
+
+
+def squared_error(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None) -> Float[Tensor, " b"]:
+    """Squared error of the predicted mean; the root of its mean over tasks is the RMSE."""
+    error = dist.mean.double() - targets(dist, yt, mask).double()
+    return mean_over_targets(error.square().mean(-1), mask)
+
+
+def crps(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None) -> Float[Tensor, " b"]:
+    """Continuous ranked probability score of each channel's marginal `F`, in the units of `y`; smaller is better.
+
+    `integral (F(z) - 1[z >= y])^2 dz = E|Y - y| - 1/2 E|Y - Y'|`, with `Y, Y' ~ F` independent: for mixtures of
+    Gaussians a sum over pairs of components (Grimit et al., 2006).
+    """
+    w, mean, std = marginals(dist)
+    y = targets(dist, yt, mask).double()[..., None, :]
+    score = (w[..., None] * mean_distance(y - mean, std)).sum(-2)
+    for i in range(mean.shape[-2]):  # a row of pairs at a time: exact posteriors have a thousand components
+        rest = slice(i, None)
+        pairs = w[..., i, None] * w[..., rest]
+        pairs[..., 1:] *= 2  # (i, j) and (j, i)
+        spread = (std[..., i, None, :].square() + std[..., rest, :].square()).sqrt()
+        distance = mean_distance(mean[..., i, None, :] - mean[..., rest, :], spread)
+        score = score - 0.5 * (pairs[..., None] * distance).sum(-2)
+    return mean_over_targets(score.mean(-1), mask)
+
+
+def pit(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None) -> Float[Tensor, "b nt dy"]:
+    """Probability integral transform: the marginal distribution function of each channel at the target.
+
+    Uniform on [0, 1] if predictions are calibrated. NaN at targets that are not there.
+    """
+    w, mean, std = marginals(dist)
+    y = targets(dist, yt, mask).double()[..., None, :]
+    below = (w[..., None] * torch.special.ndtr((y - mean) / std)).sum(-2)
+    return below if mask is None else below.masked_fill(~mask[..., None], math.nan)
+
+
+def coverage(
+    dist: Distribution, yt: Tensor, level: Real, mask: Bool[Tensor, "b nt"] | None = None
+) -> Float[Tensor, " b"]:
+    """Share of targets inside the central interval that should hold a share `level` of them."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must be a probability between 0 and 1, for instance 0.9, got {level}.")
+    u = pit(dist, yt, mask)
+    return mean_over_targets(indicator((u - 0.5).abs() <= level / 2, u).mean(-1), mask)
+
+
+def pit_below(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None) -> Float[Tensor, "b levels"]:
+    """Share of targets whose `pit` is at most `p`, for each `p` of `LEVELS`; calibrated predictions have `p` itself."""
+    u = pit(dist, yt, mask)
+    return torch.stack([mean_over_targets(indicator(u <= p, u).mean(-1), mask) for p in LEVELS], -1)
+
+
+def calibration_error(below: Float[Tensor, "n levels"]) -> float:
+    """Mean over `LEVELS` of `|share - p|`, from what `pit_below` says of `n` tasks, which all weigh the same.
+
+    Zero for calibrated predictions of very many targets, 1/2 at most.
+    """
+    return (below.double().mean(0).cpu() - torch.tensor(LEVELS, dtype=torch.float64)).abs().mean().item()
+
+
+# --- what they share -------------------------------------------------------------------------------------------------
+
+
+class Marginals(NamedTuple):
+    """Each channel of each target as a mixture of `k` Gaussians, in float64; a Gaussian is a mixture of one."""
+
+    weight: Float[Tensor, "b nt k"]
+    mean: Float[Tensor, "b nt k dy"]
+    std: Float[Tensor, "b nt k dy"]
+
+
+def marginals(dist: Distribution) -> Marginals:
+    """The marginals of a prediction: of a Gaussian with independent channels, or of a mixture of such."""
+    if isinstance(dist, MixtureSameFamily) and isinstance(dist.mixture_distribution, Categorical):
+        parts, weight = dist.component_distribution, dist.mixture_distribution.probs.double()
+    else:
+        parts, weight = dist, None
+    if not (isinstance(parts, Independent) and isinstance(parts.base_dist, Normal) and len(parts.event_shape) == 1):
+        raise ValueError(
+            f"CRPS, coverage and calibration are known for Gaussians with independent channels, Independent(Normal, 1),"
+            f" and for mixtures of them, not for {dist}."
+        )
+    mean, std = parts.base_dist.loc.double(), parts.base_dist.scale.double()
+    if weight is None:
+        mean, std = mean.unsqueeze(-2), std.unsqueeze(-2)
+        weight = mean.new_ones(mean.shape[:-1])
+    # A scale that has become zero is a step function; a tiny one says the same without dividing by zero.
+    return Marginals(weight / weight.sum(-1, keepdim=True), mean, std.clamp(min=1e-150))
+
+
+def mean_distance(m: Float[Tensor, "*any"], s: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """`E|X|` of `X ~ N(m, s^2)`: `2 s pdf(m/s) + m (2 cdf(m/s) - 1)`."""
+    z = m / s
+    return s * math.sqrt(2 / math.pi) * (-0.5 * z.square()).exp() + m * torch.erf(z / math.sqrt(2))
+
+
+def targets(dist: Distribution, yt: Tensor, mask: Tensor | None) -> Tensor:
+    """The targets, checked, with zeros where none are."""
     if yt.shape != dist.batch_shape + dist.event_shape:
         expected = tuple(dist.batch_shape + dist.event_shape)
         raise ValueError(f"yt must have shape [b, nt, dy] = {expected}, got {tuple(yt.shape)}.")
     there = yt if mask is None else yt.where(mask[..., None], 0.0)
     if there.isnan().any():
         raise ValueError("yt holds NaN at targets that are there: drop those targets or mask them out.")
+    return there
+
+
+def mean_over_targets(value: Float[Tensor, "b nt"], mask: Bool[Tensor, "b nt"] | None) -> Float[Tensor, " b"]:
+    """Mean of each task over the targets that are there; 0 if there are none."""
     if mask is None:
-        return dist.log_prob(yt).mean(-1)
-    score = dist.log_prob(there)  # without what padding holds: NaN would poison gradients
-    return score.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)
+        return value.mean(-1)
+    return value.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)
+
+
+def indicator(event: Bool[Tensor, "*any"], of: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """1 where an event is true, 0 where not, and NaN where that which it is about is: no share may hide it."""
+    return event.to(of.dtype).masked_fill(of.isnan(), math.nan)

@@ -71,14 +71,17 @@ def generator_for(seed: int, index: int, *purpose: int) -> torch.Generator:
 class Stream(IterableDataset[Batch]):
     """An endless sequence of training batches, fixed by the seed.
 
-    Batch `i` is the same whoever makes it, so that loader workers and processes share the sequence out among them:
-    process `rank` of `world` gets batches `rank, rank + world, ...`, in this order, with any number of workers.
+    Batch `i` is the same whoever makes it, with any number of loader workers; process `rank` of `world` gets its share
+    of the tasks of every batch, so that together they train on what one process would.
 
     Args:
-        start: index of the first batch of this process, to go on where a run stopped.
+        batch_size: tasks in a batch, those of all processes together.
+        start: index of the first batch, to go on where a run stopped.
     """
 
     def __init__(self, task: Task, batch_size: int, seed: int, rank: int = 0, world: int = 1, start: int = 0) -> None:
+        if batch_size % world:
+            raise ValueError(f"batch_size must be a multiple of the {world} processes, got {batch_size}.")
         self.task, self.batch_size, self.seed = task, batch_size, seed
         self.rank, self.world, self.start = rank, world, start
 
@@ -87,6 +90,6 @@ class Stream(IterableDataset[Batch]):
         index, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
         index += self.start
         while True:
-            generator = generator_for(self.seed, index * self.world + self.rank, TRAINING)
-            yield self.task.sample(self.batch_size, generator)
+            batch = self.task.sample(self.batch_size, generator_for(self.seed, index, TRAINING))
+            yield batch if self.world == 1 else batch.share(self.rank, self.world)
             index += step

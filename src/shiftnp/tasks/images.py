@@ -157,10 +157,13 @@ class ImageTask(Task):
         return split.start + index
 
     def test_sets(self) -> dict[str, TestSet]:
-        """`valid` and `test`: the first images of these splits, each once, with all their pixels."""
+        """`valid` and `test`: the first images of these splits, each once, with all their pixels.
+
+        Batches are small, because pairs of pixels are many and each batch has but one number of context pixels.
+        """
 
         def images(split: str, seed: int, tasks: int) -> TestSet:
-            return ImageTestSet(replace(self, split=split, limit=None, targets=None), seed, tasks)
+            return ImageTestSet(replace(self, split=split, limit=None, targets=None), seed, tasks, batch_size=4)
 
         return {"valid": images("valid", 2, 256), "test": images("test", 1, 1024)}
 

@@ -1,28 +1,15 @@
-"""The command line: `shiftnp --help`. Heavy imports wait until a command runs."""
+"""`shiftnp data`: look at data, generate them."""
 
 from __future__ import annotations
 
-import ast
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
 from tyro.conf import Positional, arg, subcommand
 
-
-@dataclass(frozen=True)
-class List:
-    """What there is: models and tasks by name."""
-
-    def run(self) -> None:
-        from shiftnp.models import MODELS
-        from shiftnp.tasks import TASKS
-
-        print(f"models: {', '.join(MODELS)}")
-        print(f"tasks:  {', '.join(TASKS)}")
+from shiftnp.choice import choose
+from shiftnp.cli.settings import parse_setting
 
 
 @dataclass(frozen=True)
@@ -114,35 +101,6 @@ class DataCommand:
         self.command.run()
 
 
-Command = Annotated[List, subcommand("list")] | Annotated[DataCommand, subcommand("data")]
-
-
-def choose(name: str, among: Any, what: str) -> Any:
-    """The entry of that name, or a sentence with the nearest ones."""
-    if name not in among:
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, among, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(among)}."
-        raise ValueError(f"There is no {what} named {name!r}: {hint}")
-    return among[name]
-
-
-def parse_setting(text: str) -> tuple[str, Any]:
-    """`name=value`, the value written as in Python or JSON; several words or numbers with commas between them; else a
-    string."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"A setting has the form name=value, got {text!r}.")
-    for read in (json.loads, ast.literal_eval):
-        try:
-            parsed = read(value)
-        except (ValueError, SyntaxError):
-            continue
-        return name, tuple(parsed) if isinstance(parsed, list) else parsed
-    return name, tuple(part.strip() for part in value.strip("[]()").split(",")) if "," in value else value
-
-
 def make_task(name: str, settings: tuple[str, ...]) -> Any:
     """The task of that name with settings that it knows."""
     from inspect import signature
@@ -151,23 +109,6 @@ def make_task(name: str, settings: tuple[str, ...]) -> Any:
 
     make = choose(name, TASKS, "task")
     chosen = dict(map(parse_setting, settings))
-    for setting, value in chosen.items():
+    for setting in chosen:
         choose(setting, signature(make).parameters, f"setting of {name}")
-        if setting in ("inputs", "outputs", "block", "kernels") and isinstance(value, str):
-            chosen[setting] = (value,)
     return make(**chosen)
-
-
-def main() -> None:
-    about = "Translation-equivariant transformer neural processes."
-    command: Any = tyro.cli(Command, prog="shiftnp", description=about)
-    try:
-        command.run()
-    except (ValueError, TypeError, OSError, ImportError, RuntimeError, ArithmeticError) as error:
-        sys.exit(f"shiftnp: {error}")
-    except KeyboardInterrupt:
-        sys.exit("shiftnp: stopped.")
-
-
-if __name__ == "__main__":
-    main()

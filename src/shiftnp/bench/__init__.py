@@ -1,0 +1,1 @@
+"""Measurements of speed that the command line runs."""

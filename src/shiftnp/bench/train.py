@@ -1,0 +1,172 @@
+"""Time of a training step of several models, measured side by side: `shiftnp bench train`.
+
+Machines have good and bad minutes, so models take turns: each round, every model makes one step on the same batch, and
+what slows the machine down slows all models down alike. Ratios are then worth more than seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from shiftnp.batch import Batch
+from shiftnp.checkpoint import Run
+from shiftnp.experiments.base import PresetName, Row
+from shiftnp.experiments.timing import TIMING
+from shiftnp.metrics import log_likelihood
+from shiftnp.models import NeuralProcess
+from shiftnp.settings import Training
+from shiftnp.tasks import Stream
+
+UNIT = "tnp"
+"""The row whose time is one."""
+
+
+def measure(
+    rows: Sequence[Row], preset_name: PresetName, repeats: int, seed: int = 0, quiet: bool = False
+) -> dict[str, Any]:
+    """Times `repeats` training steps of every row, after one that does not count.
+
+    A step is forward, backward, clipping and AdamW, with the settings and batches of gp-1d. Round `i` has the same
+    batch for every row. Ctrl-C ends the measurement early, with what was measured until then.
+
+    Returns:
+        plain data for JSON: seconds (median and quartiles), and ratios of medians to the TNP's beside the paper's.
+        What was not measured is None.
+    """
+    if repeats < 1 or not rows:
+        raise ValueError(f"rows and repeats must be at least 1, got {len(rows)} and {repeats}.")
+    experiment = replace(TIMING, rows=tuple(rows))
+    configs = {row.name: experiment.configure(row.name, preset=preset_name, training={"seed": seed}) for row in rows}
+    training = next(iter(configs.values())).training  # the same for all
+    seconds: dict[str, list[float]] = {name: [] for name in configs}
+    parameters: dict[str, int] = {}
+    columns = (
+        TextColumn("{task.description:15}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    # Steps of different models take differently long, so the time left is to be known from all of them.
+    with Progress(*columns, speed_estimate_period=3600, disable=quiet) as progress:
+        bar = progress.add_task("", total=len(configs) * (repeats + 1))
+        try:
+            steppers: dict[str, Stepper] = {}
+            for name, config in configs.items():
+                run = Run(Path(), config)  # nothing is written
+                steppers[name] = Stepper(run.new_model(), config.training)
+                parameters[name] = sum(p.numel() for p in steppers[name].model.parameters())
+            for i, batch in zip(range(repeats + 1), Stream(run.task, training.batch_size, seed), strict=False):
+                for name, stepper in steppers.items():
+                    progress.update(bar, description=name)
+                    start = time.perf_counter()
+                    stepper.step(batch)
+                    taken = time.perf_counter() - start
+                    if i > 0:  # the first step pays for what is set up once
+                        seconds[name].append(taken)
+                    progress.advance(bar)
+        except KeyboardInterrupt:
+            progress.stop()
+    models = {row.name: summary(row, seconds[row.name], seconds.get(UNIT, [])) for row in rows}
+    for name, entry in models.items():
+        entry["parameters"] = parameters.get(name)
+    return {
+        "what": "seconds of a training step on gp-1d, models in turn on the same batches",
+        "unit": TIMING.unit,
+        "preset": preset_name,
+        "seed": seed,
+        "repeats": repeats,
+        "finished": all(len(times) == repeats for times in seconds.values()),
+        "batch_size": training.batch_size,
+        "precision": training.precision,
+        "machine": machine(),
+        "models": models,
+    }
+
+
+class Stepper:
+    """A model and its optimiser; `step` is what training does with a batch."""
+
+    def __init__(self, model: NeuralProcess, training: Training) -> None:
+        self.model, self.training = model, training
+        rate, decay = float(training.learning_rate), float(training.weight_decay)
+        self.optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
+
+    def step(self, batch: Batch) -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.training.precision == "bf16"):
+            prediction = self.model(batch.xc, batch.yc, batch.xt, batch.mask_c)
+        loss = -log_likelihood(prediction, batch.yt, batch.mask_t).mean()
+        self.optimiser.zero_grad()
+        loss.backward()
+        if self.training.clip is not None:
+            torch.nn.utils.clip_grad_value_(self.model.parameters(), float(self.training.clip))
+        self.optimiser.step()
+
+
+def summary(row: Row, seconds: Sequence[float], unit: Sequence[float]) -> dict[str, Any]:
+    """What is reported of one row. Its ratio is over the rounds in which both it and the TNP made their step."""
+    figures = row.paper[0] if row.paper else None
+    both = min(len(seconds), len(unit))
+    quartiles = [float(q) for q in np.percentile(seconds, [25, 50, 75])] if seconds else [None] * 3
+    return {
+        "title": row.title,
+        "steps": len(seconds),
+        "median": quartiles[1],
+        "quartiles": [quartiles[0], quartiles[2]],
+        "ratio": float(np.median(seconds[:both]) / np.median(unit[:both])) if both else None,
+        "paper_ratio": None if figures is None else figures[0],
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
+
+
+def processor() -> str:
+    """The name that the processor gives itself, where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.exists() else []:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def table(result: dict[str, Any]) -> Table:
+    """The result of `measure` for the terminal."""
+    m = result["machine"]
+    whole = "" if result["finished"] else "; cut short"
+    caption = f"{m['processor']}, {m['threads']} threads, torch {m['torch']}, {result['precision']}"
+    out = Table(title=f"Time of a training step, {result['batch_size']} tasks{whole}", caption=caption)
+    for head in ("model", "steps", "median", "quartiles", "relative to TNP", "the paper's"):
+        out.add_column(head, justify="left" if head == "model" else "right")
+    for entry in result["models"].values():
+        low, high = entry["quartiles"]
+        out.add_row(
+            entry["title"],
+            str(entry["steps"]),
+            "" if entry["median"] is None else f"{entry['median']:.3f} s",
+            "" if low is None else f"{low:.3f} to {high:.3f} s",
+            "" if entry["ratio"] is None else f"{entry['ratio']:.2f}",
+            "" if entry["paper_ratio"] is None else f"{entry['paper_ratio']:.2f}",
+        )
+    return out

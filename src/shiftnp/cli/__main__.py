@@ -1,0 +1,5 @@
+"""`python -m shiftnp.cli`"""
+
+from shiftnp.cli import main
+
+main()

@@ -1,0 +1,46 @@
+"""Calibration: how often the truth lies in intervals that should hold it so often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+
+from shiftnp.plots.scores import Series
+
+LEVELS = (50, 90, 95)
+"""Nominal coverage of the intervals, in per cent."""
+
+
+def draw_calibration(panels: Mapping[str, Sequence[Series]]) -> Figure:
+    """Coverage achieved less nominal coverage, in percentage points, for each model and each of `LEVELS`.
+
+    Args:
+        panels: coverage achieved at `LEVELS`, in per cent, for each test set.
+    """
+    figure = Figure(figsize=(4.0 * len(panels) + 2.0, 3.4), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for ax, (title, series) in zip(axes, panels.items(), strict=True):
+        ax.axhline(0, color="0.5", linewidth=1)
+        for i, one in enumerate(series):
+            aside = 0.7 * ((i + 0.5) / len(series) - 0.5)
+            colour, _, marker, fill = one.style
+            ax.errorbar(
+                [j + aside for j in range(len(LEVELS))],
+                [value - level for value, level in zip(one.values, LEVELS, strict=True)],
+                yerr=one.errors,
+                fmt=marker,
+                color=colour,
+                markerfacecolor=fill,
+                markersize=5,
+                label=one.label,
+            )
+        for between in range(1, len(LEVELS)):
+            ax.axvline(between - 0.5, color="0.9", linewidth=1)
+        ax.set_xticks(range(len(LEVELS)), [f"{level} %" for level in LEVELS])
+        ax.set(title=title, xlabel="nominal coverage", xlim=(-0.5, len(LEVELS) - 0.5))
+        ax.grid(axis="y", alpha=0.3)
+    axes[0].set_ylabel("achieved - nominal\n(percentage points)")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", fontsize="small", frameon=False)
+    return figure

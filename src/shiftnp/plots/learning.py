@@ -1,0 +1,78 @@
+"""Learning curves: how well models do on the validation set, against steps and against time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+from shiftnp.plots.style import Style
+
+UNITS = ((2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
+
+
+class Curve(NamedTuple):
+    """Validation scores of one run."""
+
+    label: str
+    style: Style
+    steps: Sequence[int]
+    scores: Sequence[float]
+    seconds: Sequence[float]
+    ceiling: float | None = None
+
+    @staticmethod
+    def read(label: str, style: Style, entries: Iterable[Mapping[str, Any]]) -> Curve | None:
+        """From the entries of `metrics.jsonl`, the later one where a step comes twice; None without any score."""
+        found = {int(e["step"]): e for e in entries if e.get("valid") is not None}
+        steps = sorted(found)
+        if not steps:
+            return None
+        last = found[steps[-1]]
+        ceiling = None if last.get("gap") is None else float(last["valid"]) + float(last["gap"])
+        return Curve(
+            label,
+            style,
+            steps,
+            [float(found[k]["valid"]) for k in steps],
+            [math.nan if found[k].get("seconds") is None else float(found[k]["seconds"]) for k in steps],
+            ceiling,
+        )
+
+
+def draw_learning(curves: Sequence[Curve], ylabel: str) -> Figure:
+    """All curves against steps (left) and against training time (right)."""
+    figure = Figure(figsize=(10.5, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    longest = max((s for c in curves for s in c.seconds if math.isfinite(s)), default=0.0)
+    _, second, unit = next(u for u in UNITS if longest >= u[0])
+    for curve in curves:
+        colour, line, marker, fill = curve.style
+        dots = {"marker": marker, "markersize": 4, "markerfacecolor": fill} if len(curve.steps) < 25 else {}
+        look: dict[str, Any] = {"color": colour, "linestyle": line, "label": curve.label, "linewidth": 1.5, **dots}
+        left.plot(curve.steps, curve.scores, **look)
+        right.plot([s / second for s in curve.seconds], curve.scores, **look)
+    ceilings = [c.ceiling for c in curves if c.ceiling is not None]
+    for ax in (left, right):
+        if ceilings and max(ceilings) - min(ceilings) < 1e-3:  # else they were validated on different tasks
+            ax.axhline(ceilings[0], color="0.5", linewidth=3, alpha=0.6, zorder=1, label="ceiling")
+        ax.grid(alpha=0.3)
+        ax.set_xlim(left=0)
+    left.set(xlabel="step", ylabel=ylabel)
+    right.set(xlabel=f"training time ({unit})")
+    _from_where_it_matters(left, curves, ceilings)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", fontsize="small", frameon=False)
+    return figure
+
+
+def _from_where_it_matters(ax: Any, curves: Sequence[Curve], ceilings: Sequence[float]) -> None:
+    """A scale on which the later half of every curve can be seen; first scores are often far below."""
+    later = [s for c in curves for s in c.scores[len(c.scores) // 2 :] if math.isfinite(s)]
+    if not later:
+        return
+    low, high = min(later), max(later + list(ceilings) + [s for c in curves for s in c.scores if math.isfinite(s)])
+    edge = 0.08 * (high - low) or 0.1
+    ax.set_ylim(low - 4 * edge, high + edge)

@@ -1,0 +1,27 @@
+"""How long models take, relative to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+
+from shiftnp.typing import Real
+
+
+def draw_times(ratios: Mapping[str, tuple[Real | None, Real | None]], xlabel: str) -> Figure:
+    """Two bars for each model: ours, and the paper's; none where it is not known."""
+    figure = Figure(figsize=(7.5, 0.5 * len(ratios) + 1.2), layout="constrained")
+    ax = figure.subplots()
+    ax.axvline(1, color="0.7", linewidth=1, zorder=0)
+    for j, (label, colour) in enumerate((("ours", "tab:blue"), ("the paper's", "0.75"))):
+        known = [(i, float(v)) for i, pair in enumerate(ratios.values()) if (v := pair[j]) is not None]
+        bars = ax.barh([i + 0.36 * (j - 0.5) for i, _ in known], [v for _, v in known], 0.34, color=colour, label=label)
+        ax.bar_label(bars, fmt="%.2f", padding=3, fontsize="small")
+    ax.set_yticks(range(len(ratios)), list(ratios))
+    ax.invert_yaxis()
+    ax.margins(x=0.1)
+    ax.set_xlabel(xlabel)
+    ax.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", fontsize="small", frameon=False)
+    return figure

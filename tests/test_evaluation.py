@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch.distributions import Independent, Normal
+
+from conftest import SMALL
+from shiftnp.batch import Batch
+from shiftnp.checkpoint import Run
+from shiftnp.evaluation import (
+    Scores,
+    best_possible,
+    context_bins,
+    evaluate,
+    is_current,
+    read_evaluation,
+    score,
+    summarise,
+)
+from shiftnp.metrics import LEVELS
+from shiftnp.report.terminal import print_tables
+from shiftnp.settings import RunConfig, Training
+from shiftnp.tasks.base import Task, TestSet
+from shiftnp.tasks.gp import BayesOptimal, GPTask
+
+# One kernel, whose exact posterior is quick.
+GP = {"kernels": ("se",), "points": (1, 6), "targets": 5}
+
+
+@dataclass(frozen=True)
+class Ragged(Task):
+    """Tasks of different sizes, whose outputs are standard normal and whose padding is NaN."""
+
+    dx, dy = 1, 2
+
+    def sample(self, batch_size, generator):
+        def one():
+            nc, nt = (int(torch.randint(low, 6, (), generator=generator)) for low in (0, 1))
+            x, y = torch.rand(1, nc + nt, 1, generator=generator), torch.randn(1, nc + nt, 2, generator=generator)
+            return Batch(x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])
+
+        batch = Batch.collate([one() for _ in range(batch_size)])
+        return replace(batch, yt=batch.yt.masked_fill(~batch.mask_t[..., None], math.nan))
+
+    def test_sets(self):
+        return {"test": TestSet(self, seed=1, tasks=10, batch_size=4)}
+
+    def draw(self, batch, prediction=None, index=0):
+        raise NotImplementedError
+
+
+def standard_normal(xc, yc, xt, mask=None):
+    zero = torch.zeros(*xt.shape[:2], yc.shape[-1])
+    return Independent(Normal(zero, torch.ones_like(zero)), 1)
+
+
+def made_up(n=40, seed=0):
+    rng = np.random.default_rng(seed)
+    values = (rng.normal(size=n), rng.exponential(size=n), rng.exponential(size=n), rng.random((n, 3)))
+    below = np.clip(np.array(LEVELS) + 0.05 * rng.normal(size=(n, 19)), 0, 1)
+    return Scores(torch.from_numpy(rng.integers(0, 40, n)), *map(torch.from_numpy, (*values, below)))
+
+
+def strict(data):
+    """What comes back from JSON, which must hold no NaN."""
+    return json.loads(json.dumps(data, allow_nan=False))
+
+
+def test_scores_task_by_task():
+    done = []
+    test_set = Ragged().test_sets()["test"]
+    scores = score(standard_normal, test_set, advance=done.append)
+    assert done == [4, 4, 2]
+    i = 0
+    for batch in test_set:
+        for yt, there, mask_c in zip(batch.yt, batch.mask_t, batch.mask_c, strict=True):
+            y = yt[there].double()
+            assert scores.context[i] == mask_c.sum()
+            torch.testing.assert_close(scores.squared_error[i], y.square().mean())
+            expected = -0.5 * y.square().sum(-1).mean() - math.log(2 * math.pi)
+            torch.testing.assert_close(scores.log_likelihood[i], expected)
+            torch.testing.assert_close(scores.covered[i, 2], (y.abs() <= 1.959964).double().mean())
+            torch.testing.assert_close(scores.pit_below[i, 9], (y <= 0).double().mean())
+            i += 1
+    assert i == len(scores.crps) == 10
+    assert {value.dtype for value in scores[1:]} == {torch.float64}
+
+
+def test_a_task_without_targets_is_refused():
+    test_set = TestSet(GPTask(targets=1), seed=0, tasks=1)
+    batch = replace(next(iter(test_set)), mask_t=torch.zeros(1, 1, dtype=torch.bool))
+    with pytest.raises(ValueError, match="has no targets"):
+        score(standard_normal, FixedSet(test_set.task, 0, 1, batch=batch))
+
+
+@dataclass(frozen=True)
+class FixedSet(TestSet):
+    batch: Batch | None = None
+
+    def __iter__(self):
+        yield self.batch
+
+
+def test_summary_is_numpys():
+    scores, best = made_up(), torch.zeros(40, dtype=torch.float64)
+    summary = strict(summarise(scores, best))
+    n, ll, mse = 40, scores.log_likelihood.numpy(), scores.squared_error.numpy()
+    assert summary["tasks"] == n
+    assert summary["log_likelihood"]["mean"] == pytest.approx(ll.mean())
+    assert summary["log_likelihood"]["standard_error"] == pytest.approx(ll.std(ddof=1) / math.sqrt(n))
+    assert summary["median_log_likelihood"] == pytest.approx(np.median(ll))
+    assert summary["gap"]["mean"] == pytest.approx(-ll.mean())
+    assert summary["gap"]["standard_error"] == pytest.approx(ll.std(ddof=1) / math.sqrt(n))
+    assert summary["gap"]["ceiling"] == 0
+    assert summary["rmse"]["value"] == pytest.approx(math.sqrt(mse.mean()))
+    assert summary["crps"]["mean"] == pytest.approx(scores.crps.mean().item())
+    assert summary["coverage"]["95"]["mean"] == pytest.approx(scores.covered[:, 2].mean().item())
+    error = np.abs(scores.pit_below.numpy().mean(0) - np.array(LEVELS)).mean()
+    assert summary["calibration_error"] == pytest.approx(error)
+    assert "gap" not in summarise(scores)
+    with pytest.raises(ValueError, match="one number for each of the 40 tasks, got 3"):
+        summarise(scores, best[:3])
+
+
+def test_error_of_the_rmse_is_that_of_resampling():
+    scores = made_up(400)
+    mse, rng = scores.squared_error.numpy(), np.random.default_rng(0)
+    again = np.sqrt(rng.choice(mse, (2000, 400)).mean(1)).std()
+    assert summarise(scores)["rmse"]["standard_error"] == pytest.approx(again, rel=0.1)
+
+
+def test_one_task_has_no_standard_error():
+    one = Scores(*(value[:1] for value in made_up()))
+    summary = strict(summarise(one, one.log_likelihood))
+    assert summary["log_likelihood"]["standard_error"] is None
+    assert summary["gap"] == {"mean": 0, "standard_error": None, "ceiling": one.log_likelihood.item()}
+    exact = summarise(one._replace(squared_error=torch.zeros(1, dtype=torch.float64)))
+    assert exact["rmse"] == {"value": 0, "standard_error": None}
+
+
+def test_context_bins_double():
+    bins = context_bins(torch.tensor([0, 1, 2, 3, 4, 5, 8, 9, 33, 64, 64]))
+    counts = {name: int(inside.sum()) for name, inside in bins.items()}
+    assert counts == {"0": 1, "1": 1, "2": 1, "3-4": 2, "5-8": 2, "9-16": 1, "33-64": 3}
+    scores = made_up()
+    summary = summarise(scores, scores.log_likelihood + 1)
+    assert sum(s["tasks"] for s in summary["by_context"].values()) == 40
+    inside = (scores.context >= 17) & (scores.context <= 32)
+    one = summary["by_context"]["17-32"]
+    assert one["log_likelihood"]["mean"] == pytest.approx(scores.log_likelihood[inside].mean().item())
+    assert one["gap"]["mean"] == pytest.approx(1)
+
+
+def test_extremes_come_to_light():
+    ll = torch.zeros(8, dtype=torch.float64)
+    ll[2], ll[5], ll[6] = -1000.0, math.nan, -11.0
+    scores = made_up(8)._replace(log_likelihood=ll, context=torch.arange(8))
+    summary = strict(summarise(scores))
+    assert summary["log_likelihood"] == {"mean": None, "standard_error": None}
+    extremes = summary["extremes"]
+    assert (extremes["tasks"], extremes["not_finite"]) == (3, 1)
+    assert extremes["worst"][:3] == [
+        {"task": 5, "context": 5, "log_likelihood": None},
+        {"task": 2, "context": 2, "log_likelihood": -1000.0},
+        {"task": 6, "context": 6, "log_likelihood": -11.0},
+    ]
+    assert len(extremes["worst"]) == 5
+
+
+@pytest.mark.parametrize("mixture", [True, False])
+def test_the_best_predictor_has_no_gap(tmp_path, mixture):
+    test_set = TestSet(GPTask(**GP, shift=0.25), seed=1, tasks=5, batch_size=4)
+    best = best_possible(test_set, mixture, tmp_path)
+    scores = score(BayesOptimal(GPTask(**GP), gaussian=not mixture), test_set)
+    gap = summarise(scores, best)["gap"]
+    assert gap["mean"] == pytest.approx(0, abs=1e-6)
+    assert gap["ceiling"] == pytest.approx(scores.log_likelihood.mean().item(), abs=1e-6)
+    worse = summarise(score(standard_normal, test_set), best)["gap"]
+    assert worse["mean"] > 0.05
+
+
+def test_what_is_best_is_known_for_single_kernels(tmp_path):
+    sums = GPTask(**GP | {"kernels": ("se+periodic", "se")})
+    assert best_possible(TestSet(sums, 1, 2), True, tmp_path) is None
+    assert best_possible(Ragged().test_sets()["test"], True, tmp_path) is None
+    assert best_possible(TestSet(GPTask(**GP), 1, 2), True, tmp_path) is not None
+    assert best_possible(TestSet(GPTask(**GP | {"kernels": ["se"]}), 1, 2), True, tmp_path) is not None
+    assert len(list(tmp_path.iterdir())) == 1  # lists, as JSON has them, are the same task
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Ceilings are kept here, not in the user's cache."""
+    monkeypatch.setattr("shiftnp.tasks.ceiling.pooch.os_cache", lambda name: str(tmp_path / "cache"))
+
+
+def make_run(folder, step=5, **changes):
+    sizes = {"dz": SMALL["dz"], "hidden": 1}
+    training = Training(steps=5, seed=3)
+    run = Run.create(folder, RunConfig("cnp", "gp-1d", training, sizes, dict(GP), **changes))
+    save(run, step)
+    return run
+
+
+def save(run, step, factor=1.0):
+    weights = {name: factor * value for name, value in run.new_model().state_dict().items()}
+    run.save({"step": step}, weights)
+
+
+def test_a_run_is_evaluated(tmp_path, cache):
+    run = make_run(tmp_path / "run")
+    assert read_evaluation(run) is None
+    result = evaluate(run, ["delta-0.0", "delta-1.0"], tasks=5, quiet=True)
+    assert strict(result) == read_evaluation(run) == read_evaluation(Run.open(run.folder))
+    assert [p.name for p in run.folder.glob("*evaluation*")] == ["evaluation.json"]
+    assert is_current(run, result)
+    assert result["format"] == 1
+    assert (result["label"], result["model"], result["task"], result["seed"]) == ("cnp", "cnp", "gp-1d", 3)
+    assert (result["step"], result["steps"], result["tasks"], result["note"]) == (5, 5, 5, None)
+    assert result["machine"]["torch"] == torch.__version__
+    assert list(result["sets"]) == ["delta-0.0", "delta-1.0"]
+    near, far = result["sets"].values()
+    assert near["tasks"] == far["tasks"] == 5
+    assert near["gap"]["ceiling"] == pytest.approx(far["gap"]["ceiling"])
+    expected = score(run.model(), replace(run.task.test_sets()["delta-1.0"], tasks=5))
+    assert far["log_likelihood"]["mean"] == pytest.approx(expected.log_likelihood.mean().item())
+    assert near["gap"]["mean"] > 0
+
+
+def test_all_sets_but_valid_by_default(tmp_path):
+    result = evaluate(make_run(tmp_path / "run"), tasks=2, quiet=True, gap=False)
+    assert list(result["sets"]) == [f"delta-{i / 5:.1f}" for i in range(6)]
+    assert "gap" not in result["sets"]["delta-0.0"]
+
+
+def test_evaluations_of_the_same_weights_are_merged(tmp_path):
+    run = make_run(tmp_path / "run")
+
+    def sets(*names, tasks=2):
+        return list(evaluate(run, names, tasks, quiet=True, gap=False)["sets"])
+
+    assert sets("delta-0.4") == ["delta-0.4"]
+    kept = read_evaluation(run)["sets"]["delta-0.4"]
+    assert sets("delta-0.2") == ["delta-0.2", "delta-0.4"]  # in the order of the task
+    assert read_evaluation(run)["sets"]["delta-0.4"] == kept
+    assert sets("delta-0.0", tasks=3) == ["delta-0.0"]
+    save(run, step=5, factor=0.5)
+    assert not is_current(run, read_evaluation(run))
+    assert sets("delta-0.2", tasks=3) == ["delta-0.2"]
+    assert is_current(run, read_evaluation(run))
+
+
+def test_the_experiment_says_which_sets(tmp_path, monkeypatch):
+    own = SimpleNamespace(test_sets=lambda task: {"mine": TestSet(task, seed=7, tasks=3)})
+    monkeypatch.setattr("shiftnp.experiments.EXPERIMENTS", {"known": own})
+    result = evaluate(make_run(tmp_path / "a", experiment="known"), quiet=True, gap=False)
+    assert list(result["sets"]) == ["mine"]
+    assert (result["sets"]["mine"]["tasks"], result["tasks"]) == (3, None)
+    unknown = evaluate(make_run(tmp_path / "b", experiment="gone"), ["delta-0.0"], 2, quiet=True, gap=False)
+    assert list(unknown["sets"]) == ["delta-0.0"]
+
+
+def test_an_unfinished_run_says_so(tmp_path):
+    result = evaluate(make_run(tmp_path / "run", step=2), ["delta-0.0"], tasks=2, quiet=True, gap=False)
+    assert result["note"] == "Not finished: 2 of 5 steps. These figures are not final."
+
+
+def test_baselines_report_their_fits(tmp_path):
+    pytest.importorskip("gpytorch")
+    config = RunConfig("gp", "gp-1d", Training(steps=0), {"iterations": 3}, dict(GP))
+    run = Run.create(tmp_path / "gp", config)
+    for name in ("delta-0.0", "delta-0.2", "delta-0.2"):
+        result = evaluate(run, [name], tasks=3, quiet=True, gap=False)
+    assert result["fits"]["fits"] == 6  # three tasks of two sets
+    assert result["note"] is None
+    assert is_current(run, result)
+
+
+def test_bad_requests_and_broken_folders_are_refused(tmp_path):
+    run = make_run(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"no test set of cnp named 'delta-0.3': did you mean 'delta-0.\d'"):
+        evaluate(run, ["delta-0.3"], quiet=True)
+    with pytest.raises(ValueError, match="tasks must be a whole number of at least 1, got 0"):
+        evaluate(run, tasks=0, quiet=True)
+    for text in ("{", "[]", "{}", '{"format": 1}'):
+        (run.folder / "evaluation.json").write_text(text)
+        with pytest.raises(ValueError, match=r"evaluation.json is .*: write it anew with `shiftnp evaluate"):
+            read_evaluation(run)
+    (run.folder / "evaluation.json").write_text('{"format": 9}')
+    with pytest.raises(ValueError, match="of format 9, not 1"):
+        read_evaluation(run)
+    evaluate(run, ["delta-0.0"], tasks=2, quiet=True, gap=False)
+    assert list(read_evaluation(run)["sets"]) == ["delta-0.0"]
+    weights = run.folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"model.safetensors is damaged"):
+        evaluate(run, quiet=True)
+    weights.unlink()
+    with pytest.raises(FileNotFoundError, match="has no weights yet"):
+        evaluate(run, quiet=True)
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def shown(evaluations):
+    file = io.StringIO()
+    print_tables(evaluations, Console(width=100, file=file))
+    return file.getvalue()
+
+
+def evaluation(label, seed=0, note=None, **changes):
+    scores = made_up(400, seed)
+    scores = scores._replace(context=scores.context**2, **changes)  # many bins
+    summary = summarise(scores, scores.log_likelihood + 0.25)
+    return {"label": label, "task": "gp-1d", "seed": seed, "note": note, "sets": {"near": summary, "far": summary}}
+
+
+def test_one_run_has_its_sets_as_rows():
+    text = shown([evaluation("te-tnp (laptop, learning_rate=0.001)", note="Not finished: 2 of 5 steps.")])
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    assert "te-tnp (laptop, learning_rate=0.001) on gp-1d: 400 tasks" in text
+    assert "0.250 ± 0.000" in text  # the gap
+    assert "1025-2048" in text
+    assert "Not finished: 2 of 5 steps." in text
+    assert sum(line.startswith(" near ") for line in text.splitlines()) == 3  # figures, and two tables of context sizes
+
+
+def test_several_runs_are_rows_of_each_set():
+    absurd = torch.linspace(-3e5, 0, 400, dtype=torch.float64)
+    runs = [
+        evaluation("te-tnp (laptop)"),
+        evaluation("te-tnp (laptop)", seed=1),
+        evaluation("gp", seed=2, log_likelihood=absurd),
+    ]
+    text = shown(runs)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    assert "gp-1d, near: 400 tasks" in text
+    assert "te-tnp (laptop), seed 1" in text
+    assert "gp: 399 of 400 tasks of far score less than -10 per target; the worst, task 0 with" in text
+    assert "-3e+05; the median is -1.5e+05." in " ".join(text.split())

@@ -1,0 +1,341 @@
+"""Reports of runs made by hand: finished and unfinished ones, a row that was not run, a model the paper has not."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shiftnp.checkpoint import Run
+from shiftnp.experiments.base import Column, Experiment, Preset, Row
+from shiftnp.plots.learning import Curve
+from shiftnp.plots.style import styles
+from shiftnp.report import make_report, make_timing_report
+from shiftnp.report.page import Cell, Paragraph, Table, to_html, to_markdown
+from shiftnp.report.pictures import sweep
+from shiftnp.report.tables import best, measured, show
+from shiftnp.settings import Training
+
+SIZE = {"dz": 8, "heads": 2, "head_dim": 4, "layers": 1, "hidden": 1, "pseudo": 2}
+TASK = {"kernels": ("se",), "points": (3, 6), "targets": 8}
+SHIFTS = tuple(Column(f"Δ = {d}", "gp-1d", f"delta-{d}") for d in ("0.0", "0.2", "0.4"))
+
+
+def paper(value: float) -> tuple[tuple[float, float], ...]:
+    return ((value, 0.01),) * 3
+
+
+EXPERIMENT = Experiment(
+    name="small",
+    title="A <small> experiment",
+    about="Curves & bands | with *stars*.",
+    tasks=("gp-1d",),
+    rows=(
+        Row("cnp", "CNP", "cnp", paper=paper(-0.69)),
+        Row("tnp", "TNP", "tnp", paper=paper(-0.48)),
+        Row("rcnp", "RCNP", "rcnp", paper=paper(-0.58)),
+    ),
+    main="tnp",
+    columns=SHIFTS,
+    presets={"laptop": Preset(Training(steps=40), SIZE, TASK), "paper": Preset(Training())},
+)
+
+
+def a_set(score: float | None, error: float | None = 0.02, gap: bool = True) -> dict[str, Any]:
+    def entry(value: float | None) -> dict[str, Any]:
+        return {"mean": value, "standard_error": error}
+
+    short = {"tasks": 16, "log_likelihood": entry(score)}
+    if gap:
+        short["gap"] = entry(None if score is None else -0.3 - score) | {"ceiling": -0.3}
+    return short | {
+        "rmse": {"value": 0.4567, "standard_error": None},
+        "crps": entry(0.1234),
+        "coverage": {"50": entry(0.5), "90": entry(None), "95": entry(0.91)},
+        "calibration_error": None,
+        "by_context": {"3-4": short, "5-8": short},
+        "extremes": {"threshold": -10.0, "tasks": 0},
+    }
+
+
+def a_run(
+    folder: Path,
+    row: str,
+    sets: dict[str, Any],
+    step: int = 40,
+    experiment: Experiment = EXPERIMENT,
+    training: dict[str, Any] | None = None,
+) -> Run:
+    config = experiment.configure(row, training=training)
+    run = Run.create(folder, config)
+    run.save({"step": step}, run.new_model().state_dict())
+    entries = [{"step": 0, "loss": 2.0, "rate": 1e-3}, {"step": 0, "valid": None, "seconds": 0.0}]
+    entries += [{"step": k, "valid": -1.0 + k / 100, "gap": 0.7 - k / 100, "seconds": 2.0 * k} for k in (10, 20, 30)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries) + '{"step": 4')
+    evaluation = {
+        "format": 1,
+        "label": config.label,
+        "row": row,
+        "preset": config.preset,
+        "changes": list(config.changes),
+        "seed": config.training.seed,
+        "task": config.task,
+        "model": config.model,
+        "step": step,
+        "steps": config.training.steps,
+        "tasks": None,
+        "machine": {"processor": "abacus", "threads": 2},
+        "seconds": 1.0,
+        "sets": sets,
+    }
+    (folder / "evaluation.json").write_text(json.dumps(evaluation))
+    return run
+
+
+def read(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run.folder / "evaluation.json").read_text())
+    return found
+
+
+def everywhere(score: float | None, **kwargs: Any) -> dict[str, Any]:
+    return {column.test_set: a_set(score, **kwargs) for column in SHIFTS}
+
+
+class Page(HTMLParser):
+    """Keeps what a page would load, and checks that tags are closed in their order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.rows: list[list[str]] = []
+        self.bold: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data")]
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "td" in self.open or "th" in self.open:
+            self.rows[-1][-1] += data
+        if "b" in self.open:
+            self.bold.append(data)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("report")
+    runs = [
+        a_run(folder / "runs" / "tnp", "tnp", everywhere(-0.52)),
+        a_run(folder / "runs" / "cnp", "cnp", everywhere(-0.9), step=10),
+        a_run(folder / "runs" / "anp", "anp", everywhere(-0.55)),
+        a_run(folder / "runs" / "tnp-1", "tnp", everywhere(None, gap=False), training={"seed": 1}),
+    ]
+    empty = Run.create(folder / "runs" / "rcnp", EXPERIMENT.configure("rcnp"))
+    return make_report(EXPERIMENT, [*runs, empty], folder / "out", read, quiet=True)
+
+
+def scores(page: Page) -> dict[str, list[str]]:
+    """The lines of the first table, without its head."""
+    lines = [row for row in page.rows if len(row) == 10]
+    return {f"{row[0]} {row[3]}".strip(): row for row in lines if row[0] != "model"}
+
+
+def test_html_needs_nothing_else(report: tuple[Path, Path]) -> None:
+    text = report[0].read_text()
+    page = Page(text)
+    assert page.loads
+    assert all(value.startswith("data:image/") for value in page.loads)
+    assert "://" not in text
+    assert "@import" not in text
+    assert "url(" not in text
+    assert "A &lt;small&gt; experiment" in text
+    assert "Curves &amp; bands" in text
+    assert sorted(path.suffix for path in report[0].parent.iterdir() if path.is_file()) == [".html", ".md"]
+
+
+def test_table_has_ours_beside_the_papers(report: tuple[Path, Path]) -> None:
+    rows = scores(Page(report[0].read_text()))
+    assert list(rows) == ["CNP † 0", "TNP 0", "TNP 1", "RCNP", "ANP 0"]  # the paper's order, then others
+    assert rows["TNP 0"][1:6] == ["laptop", "40", "0", "-0.52 ± 0.02", "-0.48 ± 0.01"]
+    assert rows["CNP † 0"][2] == "after 10 of 40 steps"
+    assert rows["RCNP"][4:6] == ["not run", "-0.58 ± 0.01"]
+    assert rows["TNP 1"][4] == "n/a"
+    assert rows["ANP 0"][4:6] == ["-0.55 ± 0.02", ""]
+
+
+def test_bold_is_the_best_and_what_cannot_be_told_from_it(report: tuple[Path, Path]) -> None:
+    assert Page(report[0].read_text()).bold == ["-0.52 ± 0.02"] * 3 + ["-0.55 ± 0.02"] * 3
+    assert report[1].read_text().count("**-0.52 ± 0.02**") == 3
+    assert best([(-0.46, 0.01), (-0.47, 0.0), (-0.471, 0.0), None]) == [True, True, False, False]
+    assert best([(1.25, 0.03), (1.20, 0.02), (1.18, 0.03)]) == [True, True, False]  # the paper's T-MNIST
+    assert best([(1.0, math.nan), (0.9, math.nan)]) == [True, False]
+    assert best([None, None]) == [False, False]
+
+
+def test_the_rest_is_said(report: tuple[Path, Path]) -> None:
+    text = report[1].read_text()
+    for words in (
+        "preset laptop",
+        "seed 0, 1",
+        "processor abacus, threads 2",
+        "500,000 steps on a GPU",
+        "CNP on gp-1d after 10 of 40 steps",
+        "0.220 ± 0.020",  # the gap
+        "0.457",  # RMSE, of which no error is known
+        "91.0 %",
+        "no weights yet",
+    ):
+        assert words in text, words
+    assert r"Curves & bands \| with \*stars\*." in text
+
+
+def test_markdown_is_whole(report: tuple[Path, Path]) -> None:
+    text = report[1].read_text()
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    names = ["scores", "context-size", "learning-gp-1d", "predictions-gp-1d", "calibration"]
+    assert pictures == [f"small-figures/{name}.png" for name in names]
+    for picture in pictures:
+        assert (report[1].parent / picture).read_bytes().startswith(b"\x89PNG")
+    tables = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    assert len(tables) == 3
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
+
+
+def test_without_gaps_and_with_two_test_sets(tmp_path: Path) -> None:
+    """Where nothing is swept over and no ceiling known, and where an evaluation has next to nothing."""
+    experiment = replace(EXPERIMENT, name="other", columns=SHIFTS[:2], rows=EXPERIMENT.rows[:2])
+    bare = {"delta-0.0": {"tasks": 3, "log_likelihood": {"mean": None, "standard_error": None}}}
+    runs = [
+        a_run(tmp_path / "a", "tnp", everywhere(-0.5, error=None, gap=False), experiment=experiment),
+        a_run(tmp_path / "b", "cnp", bare, experiment=experiment),
+    ]
+    (tmp_path / "a" / "metrics.jsonl").unlink()
+    html, markdown = make_report(experiment, runs, tmp_path / "out", read, quiet=True)
+    Page(html.read_text())
+    text = markdown.read_text()
+    assert "ceiling" not in text
+    assert "| **-0.50** |" in text
+    assert "| n/a | -0.69 ± 0.01 | not run | -0.69 ± 0.01 |" in text
+
+
+def test_a_picture_that_cannot_be_drawn_costs_no_report(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "a", "tnp", everywhere(-0.5))
+    (run.folder / "model.safetensors").write_bytes(b"cut short")
+    _, markdown = make_report(EXPERIMENT, [run], tmp_path / "out", read, quiet=True)
+    assert "Predictions on gp-1d could not be drawn" in markdown.read_text()
+
+
+def test_no_runs(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no run of small in here: `shiftnp train small` makes one"):
+        make_report(EXPERIMENT, [], tmp_path, read, where="here")
+    empty = Run.create(tmp_path / "a", EXPERIMENT.configure("tnp"))
+    with pytest.raises(FileNotFoundError, match="no run with weights"):
+        make_report(EXPERIMENT, [empty], tmp_path, read)
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_runs_on_several_tasks_make_one_line(tmp_path: Path) -> None:
+    columns = (Column("One", "gp-1d", "delta-0.0"), Column("Two", "gp-1d-bimodal", "delta-0.0"))
+    experiment = replace(EXPERIMENT, tasks=("gp-1d", "gp-1d-bimodal"), columns=columns)
+    first = a_run(tmp_path / "a", "tnp", everywhere(-0.5), experiment=experiment)
+    second = a_run(tmp_path / "b", "tnp", everywhere(-0.7), experiment=experiment)
+    second = replace(second, config=replace(second.config, task="gp-1d-bimodal"))
+    _, markdown = make_report(experiment, [first, second], tmp_path / "out", read, quiet=True)
+    text = markdown.read_text()
+    assert "| TNP | laptop | 40 | 0 | **-0.50 ± 0.02** | -0.48 ± 0.01 | **-0.70 ± 0.02** | -0.48 ± 0.01 |" in text
+    assert "learning-gp-1d-bimodal.png" in text
+
+
+def test_timing(tmp_path: Path) -> None:
+    rows = (
+        Row("tnp", "TNP", "tnp", paper=((1.0, math.nan),)),
+        Row("te-tnp", "TE-TNP", "te-tnp", paper=((2.39, math.nan),)),
+        Row("cnp", "CNP", "cnp", paper=((0.51, math.nan),)),
+    )
+    experiment = replace(EXPERIMENT, name="timing", rows=rows, columns=(Column("Time", "gp-1d", "time"),))
+
+    def entry(title: str, ratio: float | None) -> dict[str, Any]:
+        quartiles = [None, None] if ratio is None else [0.09, 0.11]
+        median = None if ratio is None else 0.1
+        return {"title": title, "steps": 5, "median": median, "quartiles": quartiles, "ratio": ratio}
+
+    result = {
+        "preset": "laptop",
+        "seed": 0,
+        "repeats": 5,
+        "finished": False,
+        "batch_size": 16,
+        "precision": "float32",
+        "machine": {"processor": "abacus"},
+        "models": {"tnp": entry("TNP", 1.0), "te-tnp": entry("TE-TNP", 3.456), "rcnp": entry("RCNP", None)},
+    }
+    html, markdown = make_timing_report(experiment, result, tmp_path)
+    Page(html.read_text())
+    text = markdown.read_text()
+    assert "| TE-TNP | 0.100 s | 0.090 s to 0.110 s | 5 | 3.46 | 2.39 |" in text
+    assert "| CNP |  |  |  | not run | 0.51 |" in text
+    assert "| RCNP |  |  |  | not run |  |" in text
+    assert "cut short" in text
+    assert (tmp_path / "timing-figures" / "times.png").exists()
+
+
+def test_numbers() -> None:
+    assert measured({"mean": 1, "standard_error": None}) == pytest.approx((1.0, math.nan), nan_ok=True)
+    assert measured({"value": 2.0, "standard_error": 0.5}) == (2.0, 0.5)
+    assert measured(0.25) == pytest.approx((0.25, math.nan), nan_ok=True)
+    assert measured(None) is None
+    assert measured({"mean": math.inf}) is None
+    assert show((-0.001, 0.0)) == "0.00 ± 0.00"
+    assert show((-123456.0, math.nan)) == "-1.23e+05"
+
+
+def test_sweep_is_told_from_names() -> None:
+    assert sweep(SHIFTS) == ("delta", [0.0, 0.2, 0.4])
+    assert sweep(SHIFTS[:2]) is None
+    assert sweep([Column("A", "climate", name) for name in ("central", "west", "north")]) is None
+    assert sweep([Column("A", f"gp-{i}", f"delta-{i}") for i in range(3)]) is None
+
+
+def test_curves_take_the_later_of_two_entries() -> None:
+    style = styles(["tnp"])[0]
+    entries = [{"step": 5, "valid": -2.0, "seconds": 1}, {"step": 5, "valid": -1, "gap": 0.5}, {"step": 3, "loss": 1.0}]
+    curve = Curve.read("a", style, entries)
+    assert curve is not None
+    assert (curve.steps, curve.scores, curve.ceiling) == ([5], [-1.0], -0.5)
+    assert math.isnan(curve.seconds[0])
+    assert Curve.read("a", style, entries[2:]) is None
+
+
+def test_styles_tell_models_apart() -> None:
+    looks = styles(["tnp", "te-tnp", "pt-tnp", "pt-tnp", "gp", "unknown"])
+    assert len(set(looks)) == 6
+    assert [look.line for look in looks] == ["--", "-", "--", "--", "--", "--"]
+
+
+def test_markup_is_made_harmless() -> None:
+    blocks = [Paragraph("run `a|b` <script> & *this*, `alone"), Table([("", "x|y")], [[Cell("1 | 2", bold=True)]])]
+    assert "<script>" not in to_html("t", blocks)
+    text = to_markdown("t", blocks, "figures")
+    assert r"| **1 \| 2** |" in text
+    assert r"\<script>" in text
+    with pytest.raises(ValueError, match="must have 1 cells, got 2"):
+        Table([("", "a")], [[Cell(), Cell()]])

@@ -1,0 +1,330 @@
+"""The loop: what it learns, and that nothing which happens to it is lost or changes the result."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+from filelock import FileLock
+
+from shiftnp.checkpoint import Run
+from shiftnp.metrics import log_likelihood
+from shiftnp.settings import RunConfig, Training
+from shiftnp.tasks import TASKS, GPTask, Stream, TestSet
+from shiftnp.training import train
+
+SHIFTNP = str(Path(sys.executable).with_name("shiftnp"))
+TASK = {"kernels": ("se",), "length": (0.5, 2.0), "points": (1, 8), "targets": 16}
+CONFIG = RunConfig(
+    model="tnp",
+    task="gp-1d",
+    training=Training(steps=24, batch_size=4, log_every=5, valid_every=8, valid_tasks=8, learning_rate=1e-3),
+    model_settings={"dz": 16, "heads": 2, "head_dim": 8, "layers": 1},
+    task_settings=TASK,
+)
+
+
+def changed(**kwargs):
+    return replace(CONFIG, training=replace(CONFIG.training, **kwargs))
+
+
+def trained(folder, config=CONFIG, **kwargs):
+    """A run in a new folder, trained as far as it goes."""
+    run = Run.create(folder, config)
+    assert train(run, gap=False, quiet=True, **kwargs)
+    return run
+
+
+def entries(run):
+    """What it noted, without what a clock says."""
+    return [{k: v for k, v in entry.items() if k != "seconds"} for entry in run.metrics()]
+
+
+def assert_identical(a: Run, b: Run):
+    """To the last bit: weights, optimiser, notes."""
+    assert entries(a) == entries(b)
+    for first, second in ((a.model().state_dict(), b.model().state_dict()), (a.state()["model"], b.state()["model"])):
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[k], second[k]) for k in first)
+    moments = [[list(s.values()) for s in run.state()["optimiser"]["state"].values()] for run in (a, b)]
+    assert all(torch.equal(x, y) for s, t in zip(*moments, strict=True) for x, y in zip(s, t, strict=True))
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_explains_itself(tmp_path):
+    run = trained(tmp_path / "run")
+    assert Run.open(tmp_path / "run") == run
+    assert run.is_finished
+    assert run.step == 24
+    assert [e["step"] for e in run.metrics() if "loss" in e] == [5, 10, 15, 20]
+    assert [e["step"] for e in run.metrics() if "valid" in e] == [8, 16, 24]
+    batch = next(iter(replace(run.task.test_sets()["valid"], tasks=8)))
+    with torch.no_grad():
+        prediction = run.model()(batch.xc, batch.yc, batch.xt)
+        score = log_likelihood(prediction, batch.yt)
+    assert float(score.double().mean()) == pytest.approx(run.metrics()[-1]["valid"], abs=1e-6)
+    assert not list((tmp_path / "run").glob(".*.part"))
+
+
+def test_seed_decides_everything(tmp_path):
+    a, b, c = (trained(tmp_path / str(i), changed(seed=s, steps=8)) for i, s in enumerate((3, 3, 4)))
+    assert_identical(a, b)
+    assert entries(a) != entries(c)
+
+
+def test_workers_change_nothing(tmp_path):
+    assert_identical(trained(tmp_path / "0"), trained(tmp_path / "2", workers=2))
+
+
+def test_first_step_is_the_papers(tmp_path):
+    """AdamW on the clipped gradient of the mean negative log-likelihood, done by hand."""
+    run = trained(tmp_path / "run", changed(steps=1, clip=1e-3))
+    model = run.new_model()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    batch = next(iter(Stream(run.task, 4, seed=0)))
+    (-log_likelihood(model(batch.xc, batch.yc, batch.xt), batch.yt).mean()).backward()
+    for p in model.parameters():
+        p.grad.clamp_(-1e-3, 1e-3)
+    optimiser.step()
+    for p, q in zip(model.parameters(), run.model().parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+def test_schedule():
+    cosine = Training(steps=100, learning_rate=1.0, schedule="cosine", warmup=9)
+    assert cosine.rate(0) == pytest.approx(0.1, rel=1e-3)
+    assert cosine.rate(50) == pytest.approx(0.5)
+    assert cosine.rate(99) < 1e-3
+    assert Training(learning_rate=0.5).rate(10**6) == 0.5
+
+
+def test_average_of_the_weights_is_kept(tmp_path):
+    run = trained(tmp_path / "run", changed(ema=0.9))
+    last, kept = run.state()["model"], run.model().state_dict()
+    assert not any(torch.equal(last[name], kept[name]) for name in kept)
+    assert all(torch.equal(kept[k], v) for k, v in run.state()["average"].items())
+
+
+def test_bf16_trains(tmp_path):
+    wide, narrow = trained(tmp_path / "32"), trained(tmp_path / "16", changed(precision="bf16"))
+    assert narrow.metrics()[-1]["valid"] == pytest.approx(wide.metrics()[-1]["valid"], abs=0.05)
+    assert narrow.metrics()[-1]["valid"] != wide.metrics()[-1]["valid"]
+    assert narrow.model().dtype == torch.float32
+
+
+def test_tensorboard_on_request(tmp_path):
+    run = trained(tmp_path / "run", tensorboard=True)
+    assert list(run.folder.glob("events.out.tfevents.*"))
+
+
+def test_gap_to_the_ceiling_is_followed(tmp_path, monkeypatch):
+    zero = torch.zeros(CONFIG.training.valid_tasks, dtype=torch.float64)
+    monkeypatch.setattr("shiftnp.training.best_possible", lambda test_set, mixture: zero)
+    run = Run.create(tmp_path / "run", CONFIG)
+    train(run, quiet=True)
+    for entry in run.metrics():
+        if "valid" in entry:
+            assert entry["gap"] == pytest.approx(-entry["valid"])
+
+
+# --- interruptions ---------------------------------------------------------------------------------------------------
+
+
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # several processes on few cores wait for each other otherwise
+
+
+def command(folder, *args):
+    return [SHIFTNP, "train", "--resume", str(folder), "--no-gap", "--save-every", "0.02", *args]
+
+
+def go_on(folder, *args, before=(SHIFTNP,)):
+    """Goes on with a run to its end."""
+    result = subprocess.run([*before, *command(folder, *args)[1:]], capture_output=True, text=True, env=ONE_THREAD)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """A run of a few seconds, in a process of its own like those that are killed."""
+    run = Run.create(tmp_path_factory.mktemp("whole") / "run", changed(steps=200, ema=0.99, schedule="cosine"))
+    go_on(run.folder)
+    return run
+
+
+def test_killed_at_random_moments_it_ends_the_same(tmp_path, uninterrupted):
+    run = Run.create(tmp_path / "run", uninterrupted.config)
+    rng, kills, steps = random.Random(0), 0, set()
+    while not run.is_finished:
+        process = subprocess.Popen(
+            command(run.folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=ONE_THREAD
+        )
+        deadline = time.monotonic() + 60
+        before = run.step
+        while kills < 4 and run.step == before and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)  # until it has gone on, however slow the machine is
+        time.sleep(rng.uniform(0, 0.4))
+        if kills < 4 and process.poll() is None:
+            process.kill()
+            kills += 1
+        _, errors = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), errors
+        steps.add(run.step)
+    assert kills >= 3
+    assert len(steps) > 2  # it was not always the same checkpoint
+    assert_identical(run, uninterrupted)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_it_saves_and_says_how_to_go_on(tmp_path, uninterrupted, how):
+    run = Run.create(tmp_path / "run", uninterrupted.config)
+    process = subprocess.Popen(
+        command(run.folder, "--save-every", "1e9"), stdout=subprocess.PIPE, text=True, env=ONE_THREAD
+    )
+    while not run.metrics():
+        time.sleep(0.01)
+    process.send_signal(how)
+    said, _ = process.communicate()
+    assert process.returncode == 130
+    assert 0 < run.step < 200
+    assert f"step {run.step} is saved" in said
+    assert f"shiftnp train --resume {run.folder}" in said.replace("\n", "")
+    go_on(run.folder)
+    assert_identical(run, uninterrupted)
+
+
+def test_notes_of_steps_that_come_again_are_taken_back(tmp_path):
+    run = trained(tmp_path / "run")
+    whole = entries(run)
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 99, "loss": 1.0}\n{"step": 100, "lo')  # a crash in mid-line
+    longer = run.extended(30)
+    longer.write_config()
+    assert train(longer, gap=False, quiet=True)
+    assert entries(longer)[: len(whole)] == whole
+    assert [e["step"] for e in longer.metrics()][len(whole) :] == [25, 30, 30]
+    assert longer.is_finished
+
+
+def test_two_processes_do_not_train_one_run(tmp_path):
+    run = Run.create(tmp_path / "run", CONFIG)
+    with FileLock(run.folder / ".lock"), pytest.raises(RuntimeError, match="another process"):
+        train(run, gap=False, quiet=True)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path):
+    run = trained(tmp_path / "run")
+    before = (run.folder / "state.pt").read_bytes()
+    longer = run.extended(40)
+    longer.write_config()
+    limited = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000));"
+        f"sys.argv = {command(run.folder)!r}; from shiftnp.cli import main; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, env=ONE_THREAD)
+    assert result.returncode != 0
+    assert "cannot be written (File too large). That of step 24 is intact." in result.stderr
+    assert "Traceback" not in result.stderr
+    assert (run.folder / "state.pt").read_bytes() == before
+    assert not list(run.folder.glob(".*.part"))
+    assert train(longer, gap=False, quiet=True)
+
+
+# --- broken numbers --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Broken(GPTask):
+    """Has targets beyond all numbers, always or in every third batch."""
+
+    always: bool = False
+
+    def sample(self, batch_size, generator):
+        batch = super().sample(batch_size, generator)
+        bad = self.always or int(torch.randint(3, (), generator=generator)) == 0
+        return replace(batch, yt=batch.yt * 1e30) if bad else batch
+
+    def test_sets(self):
+        return {"valid": TestSet(GPTask(**TASK), seed=2, tasks=8)}
+
+
+def test_steps_without_a_finite_loss_are_skipped_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setitem(TASKS, "broken", Broken)
+    run = trained(tmp_path / "run", replace(CONFIG, task="broken"))
+    state = run.state()
+    assert 2 < state["skipped"] < 16
+    updates = next(iter(state["optimiser"]["state"].values()))["step"]
+    assert int(updates) == 24 - state["skipped"]
+    assert run.metrics()[-2]["skipped"] <= state["skipped"]
+    assert all(v.isfinite().all() for v in run.model().state_dict().values())
+
+
+def test_after_several_in_a_row_it_stops_with_good_weights(tmp_path, monkeypatch):
+    run = trained(tmp_path / "run")
+    monkeypatch.setitem(TASKS, "broken", Broken)
+    before = run.model().state_dict()
+    always = {**TASK, "always": True}
+    worse = Run(run.folder, replace(changed(steps=100, patience=3), task="broken", task_settings=always))
+    with pytest.raises(ArithmeticError, match=r"3 steps in a row had no finite loss .* Try a smaller --learning-rate"):
+        train(worse, gap=False, quiet=True)
+    after = worse.model().state_dict()
+    assert all(torch.equal(before[k], after[k]) for k in before)
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory):
+    run = Run.create(tmp_path_factory.mktemp("one") / "run", changed(steps=20, log_every=1))
+    go_on(run.folder)
+    return run
+
+
+def assert_same_curve(run, other):
+    a, b = entries(run), entries(other)
+    assert [e["step"] for e in a] == [e["step"] for e in b]
+    for x, y in zip(a, b, strict=True):
+        for key in x:
+            assert x[key] == pytest.approx(y[key], rel=1e-5, abs=1e-6)
+
+
+def test_two_processes_train_like_one(tmp_path, one_process):
+    run = Run.create(tmp_path / "run", one_process.config)
+    go_on(run.folder, "--devices", "2")
+    assert_same_curve(run, one_process)
+
+
+def test_torchrun_too(tmp_path, one_process):
+    run = Run.create(tmp_path / "run", one_process.config)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29533"]
+    go_on(run.folder, before=(*torchrun, "-m", "shiftnp.cli"))
+    assert_same_curve(run, one_process)
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("steps", -1), ("batch_size", 0), ("learning_rate", 0.0), ("ema", 1.5), ("schedule", "linear"), ("clip", -1.0)],
+)
+def test_settings_that_make_no_sense_are_refused(name, value):
+    code = f"from shiftnp.settings import Training; Training({name}={value!r})"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert f"ValueError: {name} must be" in result.stderr
+
+
+def test_configs_survive_json():
+    config = changed(ema=0.5)
+    assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
