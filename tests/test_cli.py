@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from shiftnp.checkpoint import Run
 from shiftnp.cli import main
 from shiftnp.cli.settings import parse_setting
 from shiftnp.experiments import EXPERIMENTS
@@ -107,6 +108,8 @@ def test_mistakes_get_one_sentence(command, message):
         (("train", "gp-1d", "--model", "te-tpn"), "did you mean 'te-tnp'"),
         (("train", "gp-1d", "dzz=3"), "did you mean 'dz'"),
         (("train", "gp-1d", "task.nose=3"), "did you mean 'noise'"),
+        (("train", "gp-1d", "noise=3"), "write task.noise="),
+        (("train", "gp-1d", "--model", "all", "dzz=3"), "did you mean 'dz'"),
         (("train", "gp-1d", "--task", "kolmogorov"), "no task in gp-1d named"),
         (("train", "gp-1d", "--preset", "desktop"), "laptop"),
         (("train", "gp-1d", "--stps", "3"), "--steps"),
@@ -243,6 +246,23 @@ def test_a_damaged_run_gets_one_sentence(project, tmp_path, monkeypatch):
             main()
 
 
+def test_a_table_of_ones_own(tmp_path):
+    """Trained where the table is, evaluated from elsewhere, with its own units at hand."""
+    rng = torch.Generator().manual_seed(0)
+    lines = [f"{x:.3f},{20 + 5 * x:.3f},{i % 30}" for i, x in enumerate(torch.rand(600, generator=rng).tolist())]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/t.csv").write_text("\n".join(["lon,temperature,day", *lines]))
+    task = ("task.path=t.csv", "task.inputs=lon", "task.outputs=temperature", "task.group=day")
+    small = ("dz=16", "heads=2", "head_dim=8", "layers=1", "--batch-size", 4, "--valid-tasks", 4, "--no-gap")
+    out = ("--model", "tnp", "--steps", 5, "--out", tmp_path / "run")
+    succeeds("train", "table", *task, *small, *out, cwd=tmp_path / "data")
+    assert "log-" in succeeds("evaluate", tmp_path / "run", "--tasks", 4, cwd=tmp_path)
+    scaling = Run.open(tmp_path / "run").scaling
+    assert 20 < scaling.y_mean[0] < 25
+
+
 def test_a_baseline_needs_no_training(tmp_path):
-    said = succeeds("train", "climate", "--model", "gp", "--out", "run", "iterations=5", cwd=tmp_path)
+    said = succeeds("train", "gp-1d", "--model", "gp", "--steps", 7, "--out", "run", "iterations=5", cwd=tmp_path)
     assert "nothing to train" in said
+    printed = succeeds("evaluate", "run", "--tasks", 2, "--sets", "delta-0.0", "--no-gap", cwd=tmp_path)
+    assert "gp" in printed

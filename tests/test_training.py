@@ -203,13 +203,53 @@ def test_stopped_it_saves_and_says_how_to_go_on(tmp_path, uninterrupted, how):
     assert_identical(run, uninterrupted)
 
 
+def test_ctrl_c_in_a_terminal_reaches_loader_workers_too(tmp_path, uninterrupted):
+    run = Run.create(tmp_path / "run", uninterrupted.config)
+    process = subprocess.Popen(
+        command(run.folder, "--workers", "2"), stdout=subprocess.PIPE, text=True, env=ONE_THREAD, start_new_session=True
+    )
+    while not run.metrics():
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    said, _ = process.communicate()
+    assert process.returncode == 130
+    assert "is saved. Go on with" in said
+    assert run.state() is not None
+
+
+def test_damaged_weights_come_back_from_the_state(tmp_path):
+    run = trained(tmp_path / "run")
+    path = run.folder / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:500])
+    assert not run.is_finished
+    assert train(run, gap=False, quiet=True)
+    assert path.read_bytes() == whole
+
+
+def test_a_run_that_cannot_be_made_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError, match="layers"):
+        Run.create(tmp_path / "run", replace(CONFIG, model_settings={"layers": 0}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_made_longer_but_not_shorter(tmp_path):
+    run = trained(tmp_path / "run")
+    assert run.extend(30).config.changes == ("steps=30",)
+    assert Run.open(run.folder).extend(40).config.changes == ("steps=40",)
+    with pytest.raises(ValueError, match="more than the 10 asked for"):
+        run.extend(10)
+    with run.lock(), pytest.raises(RuntimeError, match="another process"):
+        run.extend(50)
+    assert Run.open(run.folder).config.training.steps == 40
+
+
 def test_notes_of_steps_that_come_again_are_taken_back(tmp_path):
     run = trained(tmp_path / "run")
     whole = entries(run)
     with (run.folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 99, "loss": 1.0}\n{"step": 100, "lo')  # a crash in mid-line
-    longer = run.extended(30)
-    longer.write_config()
+    longer = run.extend(30)
     assert train(longer, gap=False, quiet=True)
     assert entries(longer)[: len(whole)] == whole
     assert [e["step"] for e in longer.metrics()][len(whole) :] == [25, 30, 30]
@@ -225,8 +265,7 @@ def test_two_processes_do_not_train_one_run(tmp_path):
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path):
     run = trained(tmp_path / "run")
     before = (run.folder / "state.pt").read_bytes()
-    longer = run.extended(40)
-    longer.write_config()
+    longer = run.extend(40)
     limited = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000));"
         f"sys.argv = {command(run.folder)!r}; from shiftnp.cli import main; main()"
@@ -279,6 +318,16 @@ def test_after_several_in_a_row_it_stops_with_good_weights(tmp_path, monkeypatch
         train(worse, gap=False, quiet=True)
     after = worse.model().state_dict()
     assert all(torch.equal(before[k], after[k]) for k in before)
+
+
+@pytest.mark.parametrize("patience", [3, 1000])
+def test_broken_weights_are_never_kept(tmp_path, patience):
+    """Neither before the first checkpoint is due, nor at the end of a run that nobody stopped."""
+    run = Run.create(tmp_path / "run", changed(learning_rate=1e30, patience=patience))
+    with pytest.raises(ArithmeticError, match="The weights of step 0, which were good, are kept"):
+        train(run, gap=False, quiet=True)
+    first = run.new_model().state_dict()
+    assert all(torch.equal(first[k], v) for k, v in run.model().state_dict().items())
 
 
 # --- several processes -----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shiftnp.batch import Batch as Batch
+    from shiftnp.checkpoint import Run as Run
     from shiftnp.compat import load_official as load_official
     from shiftnp.compat import read_checkpoint as read_checkpoint
     from shiftnp.likelihoods import LIKELIHOODS as LIKELIHOODS
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Batch": "batch",
     "LIKELIHOODS": "likelihoods",
+    "Run": "checkpoint",
     "TASKS": "tasks",
     "load_official": "compat",
     "log_likelihood": "metrics",

@@ -10,8 +10,9 @@ import io
 import json
 import os
 import pickle
+import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 import shiftnp
@@ -28,6 +30,7 @@ from shiftnp.choice import choose
 from shiftnp.models import MODELS, NeuralProcess
 from shiftnp.settings import RunConfig
 from shiftnp.tasks import TASKS, Task
+from shiftnp.tasks.scaling import Scaling
 
 FORMAT = 1  # of the folder; a run of a higher format was written by a newer version
 
@@ -60,15 +63,23 @@ class Run:
 
     @staticmethod
     def create(folder: Path, config: RunConfig) -> Run:
-        """A new run in a folder that has none."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """A new run in a folder that has none. Nothing is written if its task or its model cannot be made."""
         if (folder / "config.json").exists():
             raise FileExistsError(
-                f"{folder} holds a run already: go on with `shiftnp train --resume {folder}`, or name another folder"
-                " with --out."
+                f"{folder} holds a run already: go on with `{resume_command(folder)}`, or name another folder with"
+                " --out."
             )
         run = Run(folder, config)
-        run.write_config()
+        scaling = getattr(run.task, "standardisation", None)
+        if not run.is_baseline:
+            run.new_model()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if scaling is not None:
+                write_json(folder / "scaling.json", asdict(scaling))
+            run.write_config()
+        except OSError as error:
+            raise OSError(f"{folder} cannot be made ({error.strerror}): name another folder with --out.") from error
         return run
 
     @staticmethod
@@ -81,8 +92,8 @@ class Run:
             raise FileNotFoundError(f"{folder} is not a run: it {what}. `shiftnp train` makes runs.")
         try:
             data = json.loads(path.read_text())
-            written, version = data.pop("format"), data.pop("shiftnp")
-        except (ValueError, KeyError, AttributeError) as error:
+            written, version = int(data.pop("format")), data.pop("shiftnp")
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ValueError(f"{path} is damaged or not the config of a run ({error}): train anew.") from error
         if written > FORMAT:
             raise ValueError(
@@ -106,7 +117,16 @@ class Run:
     def task(self) -> Task:
         """What it is trained on."""
         make = choose(self.config.task, TASKS, "task")
-        return make(**self.config.task_settings)
+        settings = dict(self.config.task_settings)
+        if self.scaling is not None:
+            settings.setdefault("scaling", self.scaling)
+        return make(**settings)
+
+    @cached_property
+    def scaling(self) -> Scaling | None:
+        """How the task standardises inputs and outputs, as it was when the run began; None if it does not."""
+        path = self.folder / "scaling.json"
+        return Scaling(**json.loads(path.read_text())) if path.exists() else None
 
     def new_model(self) -> NeuralProcess:
         """The model with its initial weights, which the seed decides."""
@@ -124,15 +144,12 @@ class Run:
         path = self.folder / "model.safetensors"
         if not path.is_file():
             raise FileNotFoundError(
-                f"{self.folder} has no weights yet: train it, or go on with `shiftnp train --resume {self.folder}`."
+                f"{self.folder} has no weights yet: train it, with `{resume_command(self.folder)}`."
             )
         try:
             model.load_state_dict(safetensors.torch.load_file(path))
         except (safetensors.SafetensorError, RuntimeError) as error:
-            raise ValueError(
-                f"{path} is damaged or does not fit config.json ({_first_line(error)}): "
-                f"`shiftnp train --resume {self.folder}` writes it anew if state.pt is whole."
-            ) from error
+            raise ValueError(self._damaged(error)) from error
         return model.to(device).eval()
 
     @property
@@ -152,19 +169,31 @@ class Run:
             with safetensors.safe_open(path, framework="pt") as file:
                 return int(file.metadata()["step"])
         except (safetensors.SafetensorError, TypeError, KeyError, ValueError) as error:
-            raise ValueError(f"{path} is damaged ({_first_line(error)}): see `shiftnp train --resume`.") from error
+            raise ValueError(self._damaged(error)) from error
+
+    def _damaged(self, error: BaseException) -> str:
+        return (
+            f"{self.folder / 'model.safetensors'} is damaged or does not fit config.json ({_first_line(error)}):"
+            f" `{resume_command(self.folder)}` writes it anew if state.pt is whole."
+        )
 
     @property
     def is_finished(self) -> bool:
-        return self.step >= self.config.training.steps
+        """Whether there is nothing left to train; with damaged weights there is."""
+        try:
+            return self.step >= self.config.training.steps
+        except ValueError:
+            return False
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The entries of `metrics.jsonl`; a line cut short by a crash is left out."""
+        """The entries of `metrics.jsonl`; lines that are none, such as one cut short by a crash, are left out."""
         entries = []
         path = self.folder / "metrics.jsonl"
-        for line in path.read_text().splitlines() if path.exists() else []:
+        for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
             with contextlib.suppress(ValueError):
-                entries.append(json.loads(line))
+                entry = json.loads(line)
+                if isinstance(entry, dict) and isinstance(entry.get("step"), int):
+                    entries.append(entry)
         return entries
 
     # --- saving and going on -------------------------------------------------------------------------------------
@@ -190,15 +219,45 @@ class Run:
             ) from error
         return state
 
-    def extended(self, steps: int) -> Run:
-        """The same run with another number of steps to go."""
-        return replace(self, config=replace(self.config, training=replace(self.config.training, steps=steps)))
+    def extend(self, steps: int) -> Run:
+        """The same run with more steps to go, in its folder too."""
+        if steps < self.step:
+            raise ValueError(f"{self.folder} has been trained for {self.step} steps, more than the {steps} asked for.")
+        changes = (*(c for c in self.config.changes if not c.startswith("steps=")), f"steps={steps}")
+        training = replace(self.config.training, steps=steps)
+        longer = Run(self.folder, replace(self.config, training=training, changes=changes))
+        with self.lock():
+            longer.write_config()
+        return longer
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keeps all other processes from training the run."""
+        lock = FileLock(self.folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RuntimeError(f"{self.folder} is being trained by another process: wait for it.") from None
+        try:
+            yield
+        finally:
+            lock.release()
 
 
-def find_runs(folder: Path) -> Iterator[Run]:
-    """All runs in a folder, in the order of their names."""
+def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
+    """All runs in a folder, in the order of their names, and a sentence about each that cannot be read."""
+    runs, sentences = [], []
     for path in sorted(folder.rglob("config.json")):
-        yield Run.open(path.parent)
+        try:
+            runs.append(Run.open(path.parent))
+        except ValueError as error:
+            sentences.append(str(error))
+    return runs, sentences
+
+
+def resume_command(folder: Path) -> str:
+    """What to type to go on with a run."""
+    return f"shiftnp train --resume {shlex.quote(str(folder))}"
 
 
 def _first_line(error: BaseException) -> str:

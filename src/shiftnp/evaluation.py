@@ -195,6 +195,10 @@ def evaluate(
     """
     if tasks is not None and tasks < 1:
         raise ValueError(f"tasks must be a whole number of at least 1, got {tasks}.")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {str(device)!r} cannot be used here: {str(error).splitlines()[0]}") from error
     known = sets_of(run)
     if not known:
         raise ValueError(f"The task {run.config.task} has no test sets to evaluate {run.folder} on.")
@@ -275,10 +279,11 @@ def read_evaluation(run: Run) -> dict[str, Any] | None:
         return None
     try:
         data: dict[str, Any] = json.loads(path.read_text())
-        if data["format"] == FORMAT and data.keys() >= {"label", "task", "seed", "weights", "tasks", "sets", "note"}:
+        whole = data.keys() >= {"label", "task", "seed", "weights", "tasks", "sets", "note"}
+        if data["format"] == FORMAT and whole and all("seconds" in summary for summary in data["sets"].values()):
             return data
         what = f"of format {data['format']}, not {FORMAT}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         what = "damaged"
     raise ValueError(f"{path} is {what}: write it anew with `shiftnp evaluate {run.folder}`.")
 

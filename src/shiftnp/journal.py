@@ -6,18 +6,21 @@ import contextlib
 import json
 import math
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from filelock import FileLock, Timeout
 from jaxtyping import Float
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from shiftnp.checkpoint import Run, write
+from shiftnp.checkpoint import Run, resume_command, write
 from shiftnp.optional import need
+
+TELL_EVERY = 30.0
+"""Seconds between lines where there is no terminal to show live progress."""
 
 
 class Journal:
@@ -33,7 +36,7 @@ class Journal:
         self, run: Run, step: int, seconds: float, active: bool = True, tensorboard: bool = False, quiet: bool = False
     ) -> None:
         self.run, self.first, self.before, self.active = run, step, seconds, active
-        self.console = Console(quiet=quiet or not active, soft_wrap=True)
+        self.console = Console(quiet=quiet or not active, soft_wrap=True, markup=False, highlight=False)
         # Tasks differ in size from batch to batch, so that the time left is estimated from many steps.
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -51,15 +54,13 @@ class Journal:
         self.shown: dict[str, str] = {}
         self.saved: int | None = step if step else None
         self.wants_board = tensorboard and active
-        self.lock = FileLock(run.folder / ".lock")
+        self.open = contextlib.ExitStack()
+        self.told = time.monotonic()
 
     def __enter__(self) -> Journal:
         if self.active:
             with self.writing():
-                try:
-                    self.lock.acquire(timeout=0)
-                except Timeout:
-                    raise RuntimeError(f"{self.run.folder} is being trained by another process: wait for it.") from None
+                self.open.enter_context(self.run.lock())
                 for leftover in self.run.folder.glob(".*.part"):  # of a process that was killed while it wrote
                     leftover.unlink(missing_ok=True)
                 kept = [json.dumps(entry) + "\n" for entry in self.run.metrics() if entry["step"] <= self.first]
@@ -83,7 +84,7 @@ class Journal:
                 self.file.close()
             if self.wants_board:
                 self.board.close()
-            self.lock.release()
+        self.open.close()
 
     # --- what happens ----------------------------------------------------------------------------------------------
 
@@ -101,8 +102,7 @@ class Journal:
             entry["gap"] = float((best - scores).mean())
             self.shown["gap"] = f"{entry['gap']:.3f}"
         self.note({**entry, "seconds": round(self.seconds, 1)})
-        left = clock((self.total - step) / self.speed(step))
-        self.console.print(f"step {step}/{self.total}  {self.now(step)}  {left} left")
+        self.tell(step)
 
     def note(self, entry: Mapping[str, Any]) -> None:
         if not self.active:
@@ -125,6 +125,14 @@ class Journal:
 
     def advance(self, step: int) -> None:
         self.progress.update(self.bar, completed=step, now=self.now(step))
+        if not self.console.is_terminal and time.monotonic() - self.told > TELL_EVERY:
+            self.tell(step)
+
+    def tell(self, step: int) -> None:
+        """A line that stays, and that log files get."""
+        self.told = time.monotonic()
+        left = clock((self.total - step) / self.speed(step))
+        self.say(f"step {step}/{self.total}  {self.now(step)}  {left} left")
 
     def say(self, sentence: str) -> None:
         self.console.print(sentence)
@@ -133,12 +141,12 @@ class Journal:
         note = f", {skipped} of them skipped for want of a finite loss" if skipped else ""
         scores = "  ".join(f"{name} {value}" for name, value in self.shown.items())
         self.console.print(f"Trained for {step} steps in {clock(self.seconds)}{note}: {scores}")
-        self.console.print(f"Next: shiftnp evaluate {self.run.folder}")
+        self.console.print(f"Next: shiftnp evaluate {shlex.quote(str(self.run.folder))}")
 
     def say_stopped(self, step: int) -> None:
         kept = "nothing was saved yet" if self.saved is None else f"step {self.saved} is saved"
         self.console.print(f"Stopped at step {step} of {self.total}; {kept}. Go on with:")
-        self.console.print(f"  shiftnp train --resume {self.run.folder}")
+        self.console.print(f"  {resume_command(self.run.folder)}")
 
     # --- figures that change -----------------------------------------------------------------------------------------
 
@@ -164,7 +172,7 @@ class Journal:
             kept = "No checkpoint was written yet." if self.saved is None else f"That of step {self.saved} is intact."
             raise OSError(
                 f"{self.run.folder} cannot be written ({error.strerror or error}). {kept} Make room, or make the folder"
-                f" writable, and go on with `shiftnp train --resume {self.run.folder}`."
+                f" writable, and go on with `{resume_command(self.run.folder)}`."
             ) from error
 
 

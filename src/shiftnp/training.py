@@ -63,13 +63,13 @@ def train(
     best = best_possible(test_set, mixture) if gap and fabric.is_global_zero else None
     valid = list(test_set)
     stream = Stream(task, settings.batch_size, settings.seed, fabric.global_rank, fabric.world_size, state.step)
-    batches = iter(DataLoader(stream, batch_size=None, num_workers=workers))
+    batches = iter(DataLoader(stream, batch_size=None, num_workers=workers, worker_init_fn=ignore_signals))
 
     writes = fabric.is_global_zero
     with Journal(run, state.step, state.seconds, writes, tensorboard, quiet) as journal, asked_to_stop() as asked:
         if state.threads != torch.get_num_threads():
             journal.say(f"Trained with {state.threads} threads so far, so last digits may change.")
-        saved = time.perf_counter()
+        saved, scores = time.perf_counter(), torch.zeros(0)
         while state.step < settings.steps:
             batch = next(batches).to(fabric.device)
             with torch.autocast(fabric.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
@@ -81,7 +81,7 @@ def train(
             mean, stop = agree(fabric, loss.detach(), bool(asked))
             if mean.isfinite() and gradients_are_finite(model):
                 # Saved before the update: these weights have just given a finite loss, those after it have not yet.
-                if stop or time.perf_counter() - saved > save_every:
+                if stop or journal.saved is None or time.perf_counter() - saved > save_every:
                     journal.save(state.to_save(journal.seconds), judged.state_dict())
                     saved = time.perf_counter()
                 if not stop:
@@ -92,7 +92,7 @@ def train(
                 state.skipped += 1
                 state.bad += 1
                 if state.bad >= settings.patience:
-                    raise ArithmeticError(give_up(run, state))
+                    raise ArithmeticError(give_up(state, journal))
             if stop:
                 journal.say_stopped(state.step)
                 return False
@@ -106,6 +106,8 @@ def train(
                 journal.valid(state.step, scores, best)
             journal.advance(state.step)
 
+        if state.bad or (settings.steps > 0 and not scores.isfinite().all()):
+            raise ArithmeticError(give_up(state, journal))
         journal.save(state.to_save(journal.seconds), judged.state_dict())
         journal.say_finished(state.step, state.skipped)
     return True
@@ -133,13 +135,20 @@ class State:
         optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
         state = State(model, optimiser, None if settings.ema is None else copy.deepcopy(model))
         saved = run.state()
-        if saved is not None:
+        if saved is None:
+            return state
+        try:
             model.load_state_dict(saved["model"])
             optimiser.load_state_dict(saved["optimiser"])
             if state.average is not None:
                 state.average.load_state_dict(saved["average"])
             state.step, state.skipped = saved["step"], saved["skipped"]
             state.seconds, state.threads, state.losses = saved["seconds"], saved["threads"], list(saved["losses"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"{run.folder / 'state.pt'} does not fit config.json ({type(error).__name__}): if config.json was"
+                " changed, change it back, else train anew with another --out."
+            ) from error
         return state
 
     @property
@@ -209,16 +218,28 @@ def gradients_are_finite(model: NeuralProcess) -> bool:
     return bool(torch.stack([g.abs().amax() for g in gradients]).isfinite().all())
 
 
-def give_up(run: Run, state: State) -> str:
+def give_up(state: State, journal: Journal) -> str:
+    kept = "Nothing was saved."
+    if journal.saved is not None:
+        kept = f"The weights of step {journal.saved}, which were good, are kept in {journal.run.folder}."
     return (
         f"{state.bad} steps in a row had no finite loss or gradient, up to step {state.step}, so training stopped."
-        f" {run.folder} keeps the weights of its last checkpoint, which were good. Try a smaller --learning-rate, a"
-        " --warmup, --precision float32 or a larger variance_floor, and look for extreme values in the data."
+        f" {kept} Try a smaller --learning-rate, a --warmup, --precision float32 or a larger variance_floor, and"
+        " look for extreme values in the data."
     )
+
+
+def ignore_signals(worker: int) -> None:
+    """Ctrl-C reaches every process of a terminal; the one that trains answers it, and stops its loader's workers."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def make_fabric(devices: int | None = None, nodes: int | None = None) -> Fabric:
     """Processes to train with, started if need be: one by default, and under torchrun as many as it has started."""
+    for name, number in (("devices", devices), ("nodes", nodes)):
+        if number is not None and number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}.")
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices = devices or int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = nodes or int(os.environ["WORLD_SIZE"]) // devices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -50,6 +51,7 @@ def main() -> None:
     try:
         command.run()
     except (ValueError, TypeError, OSError, ImportError, RuntimeError, ArithmeticError) as error:
-        sys.exit(f"shiftnp: {error}")
+        # Of several processes the first one tells what went wrong; the others merely lose their connection to it.
+        sys.exit(1 if int(os.environ.get("LOCAL_RANK", 0)) else f"shiftnp: {error}")
     except KeyboardInterrupt:
         sys.exit("shiftnp: stopped.")

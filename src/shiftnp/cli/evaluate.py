@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,10 @@ class Report:
                 missing = [name for name in sets_of(run) if name not in known["sets"]]
                 return evaluate(run, missing, known["tasks"]) if missing else known
 
-            runs = [run for run in find_runs(self.runs / experiment.name) if run.config.experiment == experiment.name]
+            found_runs, unreadable = find_runs(self.runs / experiment.name)
+            for sentence in unreadable:
+                print(f"Left out: {sentence}", file=sys.stderr)
+            runs = [run for run in found_runs if run.config.experiment == experiment.name]
             pages = make_report(experiment, runs, self.out, evaluated, where=self.runs)
         for page in pages:
             print(page.resolve())

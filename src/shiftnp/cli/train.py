@@ -33,7 +33,7 @@ class Train:
     task.inputs=lon,lat task.outputs=temperature."""
     settings: Positional[Annotated[tuple[str, ...], arg(metavar="[NAME=VALUE ...]")]] = ()
     """Arguments of the model as name=value (dz=64 layers=3), and of the task as task.name=value (task.noise=0.1,
-    task.path=DIR)."""
+    task.path=DIR), all in one place."""
     model: Text = None
     """Which model, see `shiftnp list`; `all`: one after the other, going on with what was begun. Default: the paper's
     own model."""
@@ -104,7 +104,7 @@ class Train:
         if experiment.name == "timing":
             Bench("train", self.preset, out=self.out or Path("runs/timing") / self.preset / "timing.json").run()
             return
-        settings = dict(map(parse_setting, self.settings))
+        settings = {name: absolute(name, value) for name, value in map(parse_setting, self.settings)}
         every = self.model == "all"
         if every and self.out is not None:
             raise ValueError("--out names the folder of one run: leave it out with --model all.")
@@ -113,7 +113,7 @@ class Train:
         plan: list[tuple[Path, Any]] = []
         for task in tasks:
             for row in rows:
-                config = experiment.configure(row, task, self.preset, changes, settings)
+                config = experiment.configure(row, task, self.preset, changes, settings, lenient=every)
                 folder = self.out or Path("runs") / experiment.name / folder_name(config, len(experiment.tasks) > 1)
                 begun = every and (folder / "config.json").exists()
                 if begun and Run.open(folder).config != config:
@@ -133,9 +133,10 @@ class Train:
             fabric.barrier()
             run = Run.open(folder)
             if steps is not None:
-                run = run.extended(steps)
                 if fabric.is_global_zero:
-                    run.write_config()
+                    run.extend(steps)
+                fabric.barrier()
+                run = Run.open(folder)
             if fabric.is_global_zero:
                 print(f"{run.config.label} on {run.config.task}: {folder}", flush=True)
             if run.is_baseline:
@@ -157,7 +158,13 @@ def find_experiment(name: str, tasks_too: bool = False) -> Any:
     return choose(name, EXPERIMENTS, "experiment")
 
 
+def absolute(name: str, value: Any) -> Any:
+    """Files by their full names, so that a run finds them from anywhere."""
+    return str(Path(value).expanduser().absolute()) if name in ("task.path", "task.elevation") else value
+
+
 def folder_name(config: Any, with_task: bool) -> str:
     """Such as te-tnp-laptop-seed0, with all that was set otherwise than in the preset."""
-    parts = [config.task] * with_task + [config.row, config.preset, f"seed{config.training.seed}", *config.changes]
+    changes = [re.sub(r"=.*/", "=", change) for change in config.changes]  # of a path, its last part
+    parts = [config.task] * with_task + [config.row, config.preset, f"seed{config.training.seed}", *changes]
     return re.sub(r"[^\w=.,+-]+", "_", "-".join(parts))

@@ -18,6 +18,10 @@ Figures = tuple[float, float] | None
 """Mean and standard error of one entry of the paper's table, or None where it has none."""
 
 
+WATCHING = ("seed", "log_every", "valid_every", "valid_tasks", "patience")
+"""Entries of `Training` that make no other experiment of it: tables tell the seed, and the rest is for onlookers."""
+
+
 class Column(NamedTuple):
     """One column of the table: a test set, of models trained on `task`."""
 
@@ -94,10 +98,10 @@ class Experiment:
     unit: str = "log-likelihood per target"
 
     def row(self, name: str) -> Row:
-        """The row of that name. Any other model of `MODELS` makes a row of its own, without figures of the paper."""
+        """The row of that name. Any other model or baseline makes a row of its own, without figures of the paper."""
         rows = {row.name: row for row in self.rows}
-        others = {m: Row(m, m.upper(), m, paper=(None,) * len(self.columns)) for m in MODELS if m not in rows}
-        found: Row = choose(name, rows | others, f"model in {self.name}")
+        others = {m: Row(m, m.upper(), m, paper=(None,) * len(self.columns)) for m in (*MODELS, *BASELINES)}
+        found: Row = choose(name, others | rows, f"model in {self.name}")
         return found
 
     def configure(
@@ -107,6 +111,7 @@ class Experiment:
         preset: PresetName = "laptop",
         training: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
+        lenient: bool = False,
     ) -> RunConfig:
         """What `shiftnp train` runs.
 
@@ -114,16 +119,22 @@ class Experiment:
             row, task: which model (None: `main`) on which of the experiment's tasks (None: the first).
             training: entries of `Training` to use instead of the preset's.
             settings: arguments of the model, or, with names that begin with "task.", of the task.
+            lenient: leave out settings that this row's model does not have, but others of the experiment do.
         """
         chosen, size = self.row(row or self.main), choose(preset, self.presets, f"preset of {self.name}")
         name = choose(task or self.tasks[0], {t: t for t in self.tasks}, f"task in {self.name}")
         settings = dict(settings or {})
         training = {k: v for k, v in (training or {}).items() if v != getattr(size.training, k)}
-        make: Any = BASELINES[chosen.model] if chosen.model in BASELINES else MODELS[chosen.model]
-        known, known_task = inspect.signature(make).parameters, inspect.signature(TASKS[name]).parameters
+        known, known_task = _parameters(chosen.model), inspect.signature(TASKS[name]).parameters
+        others = {k for r in self.rows for k in _parameters(r.model)} if lenient else set()
+        settings = {k: v for k, v in settings.items() if k in known or k not in others}
         for setting in settings:
             if setting.startswith("task."):
                 choose(setting.removeprefix("task."), known_task, f"setting of the task {name}")
+            elif setting in known_task and setting not in known:
+                raise ValueError(
+                    f"{setting} is a setting of the task {name}: write task.{setting}={settings[setting]}."
+                )
             else:
                 choose(setting, {k: k for k in known if k not in ("dx", "dy")}, f"setting of {chosen.model}")
         task_settings = dict(size.task)
@@ -133,20 +144,33 @@ class Experiment:
             chosen.settings(TASKS[name](**task_settings)) if callable(chosen.settings) else chosen.settings
         )
         model_settings |= {k: v for k, v in settings.items() if not k.startswith("task.")}
+        planned, warmup = size.training, size.training.warmup
+        if "steps" in training and "warmup" not in training and planned.steps:
+            # A shorter run warms up for the same share of its steps.
+            planned = replace(planned, warmup=round(warmup * min(1, training["steps"] / planned.steps)))
         of_row = {"batch_size": chosen.paper_batch} if preset == "paper" and chosen.paper_batch is not None else {}
         # A baseline is fitted to each context anew: there is nothing to train.
         of_baseline = {"steps": 0} if chosen.model in BASELINES else {}
         return RunConfig(
             model=chosen.model,
             task=name,
-            training=replace(size.training, **(of_row | training | of_baseline)),
+            training=replace(planned, **(of_row | training | of_baseline)),
             model_settings=model_settings,
             task_settings=task_settings,
             experiment=self.name,
             row=chosen.name,
             preset=preset,
-            changes=tuple(f"{k}={v}" for k, v in (training | settings).items() if k != "seed"),
+            changes=tuple(f"{k}={_written(v)}" for k, v in (training | settings).items() if k not in WATCHING),
         )
+
+
+def _parameters(model: str) -> Mapping[str, Any]:
+    return inspect.signature(BASELINES[model] if model in BASELINES else MODELS[model]).parameters
+
+
+def _written(value: Any) -> str:
+    """A setting as one would type it."""
+    return ",".join(map(_written, value)) if isinstance(value, tuple) else str(value)
 
 
 def on_task(name: str) -> Experiment:
