@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -314,9 +315,9 @@ def test_bad_requests_and_broken_folders_are_refused(tmp_path):
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def shown(evaluations):
+def shown(evaluations, width=100):
     file = io.StringIO()
-    print_tables(evaluations, Console(width=100, file=file))
+    print_tables(evaluations, Console(width=width, file=file))
     return file.getvalue()
 
 
@@ -335,7 +336,7 @@ def test_one_run_has_its_sets_as_rows():
     assert "0.250 ± 0.000" in text  # the gap
     assert "1025-2048" in text
     assert "Not finished: 2 of 5 steps." in text
-    assert sum(line.startswith(" near ") for line in text.splitlines()) == 3  # figures, and two tables of context sizes
+    assert sum(line.startswith("near ") for line in text.splitlines()) == 3  # figures, and two tables of context sizes
 
 
 def test_several_runs_are_rows_of_each_set():
@@ -350,5 +351,20 @@ def test_several_runs_are_rows_of_each_set():
     assert "…" not in text
     assert "gp-1d, near: 400 tasks" in text
     assert "te-tnp (laptop), seed 1" in text
-    assert "gp: 399 of 400 tasks of far score less than -10 per target; the worst, task 0 with" in text
+    assert "gp [3]: 399 of 400 tasks of far score less than -10 per target; the worst, task 0 with" in text
     assert "-3e+05; the median is -1.5e+05." in " ".join(text.split())
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_tables_fit_and_long_names_go_to_a_legend(width):
+    labels = ["te-pt-tnp-m32 (laptop, steps=60, dz=32, layers=2)", "tnp (laptop, steps=60)"]
+    lines = shown([evaluation(label, seed) for seed, label in enumerate(labels)], width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert "[1] te-pt-tnp-m32 (laptop, steps=60, dz=32, layers=2), seed 0" in lines
+    assert "[2] tnp (laptop, steps=60), seed 1" in [line.rstrip() for line in lines]
+    rows = [line for line in lines if re.match(r"te-pt-tnp-m32 \[1\] +-?\d", line)]
+    tables = sum(line.startswith("───") for line in lines)
+    assert len(rows) == tables  # each in one piece
+    alone = shown([evaluation(labels[0])], width).splitlines()
+    assert max(map(len, alone)) <= width
+    assert {line.split()[0] for line in alone if line[:1] in ("n", "f")} == {"near", "far"}

@@ -15,11 +15,12 @@ import pytest
 from shiftnp.checkpoint import Run
 from shiftnp.experiments.base import Column, Experiment, Preset, Row
 from shiftnp.plots.learning import Curve
+from shiftnp.plots.scores import Series, draw_bins, draw_dots
 from shiftnp.plots.style import styles
 from shiftnp.report import make_report, make_timing_report
-from shiftnp.report.page import Cell, Paragraph, Table, to_html, to_markdown
-from shiftnp.report.pictures import sweep
-from shiftnp.report.tables import best, measured, show
+from shiftnp.report.page import Cell, Paragraph, Picture, Table, to_html, to_markdown
+from shiftnp.report.pictures import prediction_pictures, sweep
+from shiftnp.report.tables import best, gather, measured, show
 from shiftnp.settings import Training
 
 SIZE = {"dz": 8, "heads": 2, "head_dim": 4, "layers": 1, "hidden": 1, "pseudo": 2}
@@ -242,6 +243,78 @@ def test_a_picture_that_cannot_be_drawn_costs_no_report(tmp_path: Path) -> None:
     (run.folder / "model.safetensors").write_bytes(b"cut short")
     _, markdown = make_report(EXPERIMENT, [run], tmp_path / "out", read, quiet=True)
     assert "Predictions on gp-1d could not be drawn" in markdown.read_text()
+
+
+def test_a_damaged_run_costs_no_report(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / row, row, everywhere(-0.5)) for row in ("tnp", "cnp", "rcnp")]
+
+    def evaluate(run: Run) -> dict[str, Any]:
+        if run.config.model == "cnp":
+            raise ValueError("its weights are damaged: train it anew.")
+        if run.config.model == "rcnp":
+            raise FileNotFoundError("its data are gone.")
+        return read(run)
+
+    figures = tmp_path / "out" / "small-figures"
+    figures.mkdir(parents=True)
+    (figures / "old.png").write_bytes(b"of an earlier report")
+    (figures / "notes.txt").write_text("not ours")
+    _, markdown = make_report(EXPERIMENT, runs, tmp_path / "out", evaluate, quiet=True)
+    text = markdown.read_text()
+    assert "Left out, because they cannot be evaluated" in text
+    assert f"- {tmp_path / 'cnp'}: its weights are damaged: train it anew." in text
+    assert f"- {tmp_path / 'rcnp'}: its data are gone." in text
+    assert "Ours: 1 run," in text
+    assert "| CNP |  |  |  | not run |" in text
+    assert not (figures / "old.png").exists()
+    assert (figures / "notes.txt").exists()
+    with pytest.raises(ValueError, match=r"No run of small in here can be evaluated. .*damaged.*gone"):
+        make_report(EXPERIMENT, runs[1:], tmp_path / "none", evaluate, quiet=True, where="here")
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_was_not_run_has_no_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = (Column("One", "gp-1d", "delta-0.0"), Column("Two", "gp-1d-bimodal", "delta-0.0"))
+    experiment = replace(EXPERIMENT, tasks=("gp-1d", "gp-1d-bimodal"), columns=columns)
+    run = a_run(tmp_path / "a", "tnp", everywhere(-0.5), experiment=experiment)
+    found: dict[str, Picture] = {}
+
+    def keep(folder: Path, name: str, title: str, blocks: list[Any]) -> tuple[Path, Path]:
+        found.update({block.name: block for block in blocks if isinstance(block, Picture)})
+        return folder, folder
+
+    monkeypatch.setattr("shiftnp.report.write_page", keep)
+    make_report(experiment, [run], tmp_path / "out", read, quiet=True)
+    titles = {name: [ax.get_title() for ax in picture.figure.axes] for name, picture in found.items()}
+    assert titles["context-size"] == titles["calibration"] == ["One"]
+    assert titles["scores"] == ["One", "Two"]  # beside the paper's
+
+
+def test_runs_without_validation_are_named(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / row, row, everywhere(-0.5)) for row in ("tnp", "cnp")]
+    (tmp_path / "cnp" / "metrics.jsonl").unlink()
+    _, markdown = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
+    assert "Without any validation yet: CNP." in markdown.read_text()
+
+
+def test_models_have_their_colours_and_the_order_of_the_table(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / row, row, everywhere(-0.5)) for row in ("tnp", "rcnp", "cnp")]
+    lines = gather(EXPERIMENT, runs, [read(run) for run in runs])
+    (picture,) = [block for block in prediction_pictures(EXPERIMENT, lines) if isinstance(block, Picture)]
+    axes = picture.figure.axes[:3]
+    assert [ax.get_title() for ax in axes] == ["CNP", "TNP", "RCNP"]
+    assert [ax.lines[0].get_color() for ax in axes] == [line.style.colour for line in lines]
+
+
+def test_scores_beyond_the_axis_are_marked() -> None:
+    ours = [Series("a", styles(["tnp"])[0], [-0.5, -40.0], [0.1, 0.1])]
+    dots = draw_dots(["one", "two"], [*ours, *ours], [[-5.7, -0.3], [None, -0.2]], "score")
+    assert [[text.get_text() for text in ax.texts] for ax in dots.axes] == [["-5.70"], ["-40.00", "-40.00"]]
+    (ax,) = draw_bins(["1", "2"], {"": ours}, "points", "score").axes
+    assert [text.get_text() for text in ax.texts] == ["-40.0"]
+    low, high = ax.get_ylim()
+    assert low < -0.6 < -0.4 < high  # room for error bars
+    assert low > -5
 
 
 def test_no_runs(tmp_path: Path) -> None:

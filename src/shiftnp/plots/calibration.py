@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from shiftnp.plots.scores import Series
+from shiftnp.plots.scores import Series, legend
 
 LEVELS = (50, 90, 95)
 """Nominal coverage of the intervals, in per cent."""
@@ -19,10 +20,12 @@ def draw_calibration(panels: Mapping[str, Sequence[Series]]) -> Figure:
         panels: coverage achieved at `LEVELS`, in per cent, for each test set.
     """
     figure = Figure(figsize=(4.0 * len(panels) + 2.0, 3.4), layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0].tolist()
     for ax, (title, series) in zip(axes, panels.items(), strict=True):
         ax.axhline(0, color="0.5", linewidth=1)
         for i, one in enumerate(series):
+            if not any(math.isfinite(v) for v in one.values):
+                continue
             aside = 0.7 * ((i + 0.5) / len(series) - 0.5)
             colour, _, marker, fill = one.style
             ax.errorbar(
@@ -41,6 +44,5 @@ def draw_calibration(panels: Mapping[str, Sequence[Series]]) -> Figure:
         ax.set(title=title, xlabel="nominal coverage", xlim=(-0.5, len(LEVELS) - 0.5))
         ax.grid(axis="y", alpha=0.3)
     axes[0].set_ylabel("achieved - nominal\n(percentage points)")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", fontsize="small", frameon=False)
+    legend(figure, axes)
     return figure

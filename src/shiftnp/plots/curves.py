@@ -12,6 +12,8 @@ from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
 
+TRUTH = "tab:purple"
+
 
 def draw_prediction(
     ax: Axes,
@@ -21,9 +23,14 @@ def draw_prediction(
     prediction: Distribution,
     truth: Distribution | None = None,
     index: int = 0,
-    colour: str = "tab:blue",
+    colour: str | tuple[float, float, float] = "tab:blue",
+    names: tuple[str, str] = ("prediction", "truth"),
 ) -> None:
-    """Mean, band of two standard deviations, context and, where known, truth of task `index` of a batch."""
+    """Mean, band of two standard deviations, context and, where known, truth of task `index` of a batch.
+
+    Args:
+        names: what the legend calls `prediction` and `truth`.
+    """
     order = xt[index, :, 0].argsort()
 
     def line(values: Tensor) -> Any:
@@ -31,12 +38,12 @@ def draw_prediction(
 
     x, mean, std = line(xt), line(prediction.mean), line(prediction.stddev)
     ax.fill_between(x, mean - 2 * std, mean + 2 * std, color=colour, alpha=0.2, linewidth=0)
-    ax.plot(x, mean, color=colour, label="prediction, ± 2 std")
+    ax.plot(x, mean, color=colour, label=f"{names[0]}, ± 2 std")
     if truth is not None:
         mean, std = line(truth.mean), line(truth.stddev)
-        ax.plot(x, mean, color="tab:purple", linestyle="--", linewidth=1.2, label="truth, ± 2 std")
+        ax.plot(x, mean, color=TRUTH, linestyle="--", linewidth=1.2, label=f"{names[1]}, ± 2 std")
         for edge in (mean - 2 * std, mean + 2 * std):
-            ax.plot(x, edge, color="tab:purple", linestyle="--", linewidth=0.7)
+            ax.plot(x, edge, color=TRUTH, linestyle="--", linewidth=0.7)
     draw_context(ax, xc, yc, index)
     ax.set_xlim(x[0], x[-1])
 
@@ -52,13 +59,18 @@ def draw_task(
     index: int = 0,
     truth: Distribution | None = None,
 ) -> None:
-    """One task in one dimension: context, targets and, if given, a prediction and the truth at the targets."""
+    """One task in one dimension: context, targets and, if given, a prediction and the exact posterior at the targets.
+
+    Args:
+        truth: the exact posterior.
+    """
+    exact = "exact posterior"
     ax = figure.subplots()
     ax.plot(batch.xt[index, :, 0], batch.yt[index, :, 0], ".", color="0.6", markersize=4, label="targets")
     if prediction is not None:
-        draw_prediction(ax, batch.xc, batch.yc, batch.xt, prediction, truth, index)
+        draw_prediction(ax, batch.xc, batch.yc, batch.xt, prediction, truth, index, names=("prediction", exact))
     elif truth is not None:
-        draw_prediction(ax, batch.xc, batch.yc, batch.xt, truth, index=index, colour="tab:purple")
+        draw_prediction(ax, batch.xc, batch.yc, batch.xt, truth, index=index, colour=TRUTH, names=(exact, ""))
     else:
         draw_context(ax, batch.xc, batch.yc, index)
     ax.set(xlabel="x", ylabel="y")

@@ -26,7 +26,9 @@ def draw_flow(
     Rows are `u`, `v` and the vorticity `dv/dx - du/dy` by central differences. Columns are context, truth and, with a
     prediction, its mean and standard deviation. Of the vorticity, predictions for single points give no standard
     deviation, so the error of the mean is in its place, and all context points, whatever their time, are in the first
-    column. Where the context tells the velocity, the mean is what it tells. Cells that no point fills are grey.
+    column. Mean and standard deviation are there where something was predicted, and the vorticity of the mean where it
+    was at the neighbours too: differences of predicted and observed velocities would mean nothing. Predict at the
+    context points as well for a picture without gaps. Cells of which nothing is known are grey.
 
     Args:
         spacing: distance of neighbouring grid points along x and y, the unit of the vorticity.
@@ -42,10 +44,12 @@ def draw_flow(
     at_c, at_t = (tuple(place[rows] for place in places) for rows in (slice(len(xc)), slice(len(xc), None)))
     middle = len(axes[0]) // 2
 
-    def grid(context: Tensor, targets: Tensor) -> Any:
+    def grid(context: Tensor | None, targets: Tensor | None) -> Any:
         """The middle time of a field `[x, y, 2]`, NaN where nothing is known."""
         field = torch.full((*map(len, axes), 2), torch.nan)
-        field[at_c], field[at_t] = context.float(), targets.float()
+        for place, values in ((at_c, context), (at_t, targets)):
+            if values is not None:
+                field[place] = values.float()
         return field[middle].numpy()
 
     def vorticity(field: Any) -> Any:
@@ -66,7 +70,9 @@ def draw_flow(
 
     truth = components(grid(yc, yt))
     limits = [_largest(values) for values in truth]
-    columns = [truth] if prediction is None else [truth, components(grid(yc, pick(prediction.mean, batch.mask_t)))]
+    columns = [truth]
+    if prediction is not None:
+        columns.append(components(grid(None, pick(prediction.mean, batch.mask_t))))
     for j, (title, column) in enumerate(zip(("truth", "mean"), columns, strict=False), start=1):
         panels[0, j].set_title(title)
         for i in range(3):
@@ -74,7 +80,7 @@ def draw_flow(
             if column is columns[-1]:
                 figure.colorbar(shown, ax=panels[i, j], fraction=0.05, pad=0.02)
 
-    seen = grid(yc, torch.full_like(yt, torch.nan))
+    seen = grid(yc, None)
     for i in range(2):
         show(panels[i, 0], seen[..., i], COLOURS[i], -limits[i], limits[i])
     # Points of the time shown are black, others grey, the lighter the farther away in time, and beneath.
@@ -92,7 +98,7 @@ def draw_flow(
     if prediction is None:
         return
 
-    std = grid(torch.full_like(yc, torch.nan), pick(prediction.stddev, batch.mask_t))
+    std = grid(None, pick(prediction.stddev, batch.mask_t))
     error = np.abs(columns[1][2] - truth[2])
     now = xc[at_c[0] == middle]
     for i, values in enumerate((std[..., 0], std[..., 1], error)):

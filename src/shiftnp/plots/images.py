@@ -36,7 +36,7 @@ def draw_completions(
         prediction: at the targets of the batch.
         indices: which tasks.
     """
-    titles = ["context", "truth"] + (["mean", "std"] if prediction is not None else [])
+    titles = ["context", "truth"] + (["context and mean", "std"] if prediction is not None else [])
     rows = figure.subplots(len(indices), len(titles), squeeze=False)
     spreads = []
     for axes, i in zip(rows, indices, strict=True):

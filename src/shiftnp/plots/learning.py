@@ -59,7 +59,7 @@ def draw_learning(curves: Sequence[Curve], ylabel: str) -> Figure:
         if ceilings and max(ceilings) - min(ceilings) < 1e-3:  # else they were validated on different tasks
             ax.axhline(ceilings[0], color="0.5", linewidth=3, alpha=0.6, zorder=1, label="ceiling")
         ax.grid(alpha=0.3)
-        ax.set_xlim(left=0)
+        ax.set_xlim(left=-0.03 * ax.get_xlim()[1])  # the first point is at zero
     left.set(xlabel="step", ylabel=ylabel)
     right.set(xlabel=f"training time ({unit})")
     _from_where_it_matters(left, curves, ceilings)

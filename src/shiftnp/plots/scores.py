@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -46,9 +47,11 @@ def draw_sweep(
     if ceiling is not None:
         axes[0].plot(x, ceiling, color="0.5", linewidth=3, alpha=0.6, zorder=1, label="ceiling")
     axes[0].set_ylabel(ylabel)
-    every = [v for series in panels.values() for one in series for v in one.values]
-    axes[0].set_ylim(_scale([*every, *(ceiling or ())]))
-    _legend(figure, axes)
+    limits = _scale([one for series in panels.values() for one in series], ceiling or ())
+    axes[0].set_ylim(limits)
+    for ax, series in zip(axes, panels.values(), strict=True):
+        _mark_outside(ax, x, series, limits)
+    legend(figure, axes)
     return figure
 
 
@@ -73,11 +76,14 @@ def draw_bins(
             _line(ax, x, one)
         ax.set(title=title, xlabel=xlabel)
         ax.set_xticks(x, bins, rotation=30 if max(map(len, bins), default=0) * len(bins) > 40 else 0)
+        ax.set_xlim(-0.5, len(bins) - 0.5)
         ax.grid(alpha=0.3)
         shown = panels.values() if share else [series]
-        ax.set_ylim(_scale([v for some in shown for one in some for v in one.values], lower_is_better))
+        limits = _scale([one for some in shown for one in some], lower_is_better=lower_is_better)
+        ax.set_ylim(limits)
+        _mark_outside(ax, x, series, limits)
     axes[0].set_ylabel(ylabel)
-    _legend(figure, axes)
+    legend(figure, axes)
     return figure
 
 
@@ -86,6 +92,8 @@ def draw_dots(
 ) -> Figure:
     """A panel for each test set, a line for each model: our score with its error, and the paper's as a grey bar.
 
+    What is too low for the axis is an arrow at its end, with the number.
+
     Args:
         ours: values for each of `columns`.
         paper: the paper's scores, for each of `ours` and each of `columns`.
@@ -93,17 +101,24 @@ def draw_dots(
     figure = Figure(figsize=(3.2 * len(columns) + 2.2, 0.36 * len(ours) + 1.5), layout="constrained")
     axes = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0].tolist()
     for j, (ax, title) in enumerate(zip(axes, columns, strict=True)):
+        here = [Series(one.label, one.style, one.values[j : j + 1], one.errors[j : j + 1]) for one in ours]
+        limits = _scale(here, [p[j] for p in paper], room=0.35)
         for i, (one, theirs) in enumerate(zip(ours, paper, strict=True)):
-            if theirs[j] is not None:
-                ax.plot(theirs[j], i, "|", color="0.55", markersize=13, markeredgewidth=2.5, label="the paper's")
-            if math.isfinite(one.values[j]):
+            score, printed = one.values[j], theirs[j]
+            lost = [v for v in (score, printed) if v is not None and math.isfinite(v) and not _is_within(v, limits)]
+            aside = 5 if len(lost) == 2 else 0
+            if printed is not None and _is_within(printed, limits):
+                ax.plot(printed, i, "|", color="0.55", markersize=13, markeredgewidth=2.5)
+            elif printed is not None:
+                _arrow(ax, i, printed, "0.45", aside)
+            if _is_within(score, limits):
                 colour, _, marker, fill = one.style
-                ax.errorbar(
-                    one.values[j], i, xerr=one.errors[j], fmt=marker, color=colour, markerfacecolor=fill, label="ours"
-                )
+                ax.errorbar(score, i, xerr=one.errors[j], fmt=marker, color=colour, markerfacecolor=fill)
+            elif math.isfinite(score):
+                _arrow(ax, i, score, one.style.colour, -aside)
         ax.set(title=title, xlabel=xlabel)
         ax.grid(axis="x", alpha=0.3)
-        ax.set_xlim(_scale([*(one.values[j] for one in ours), *(p[j] for p in paper)]))
+        ax.set_xlim(limits)
     axes[0].set_yticks(range(len(ours)), [one.label for one in ours])
     axes[0].set_ylim(len(ours) - 0.4, -0.6)
     return figure
@@ -128,21 +143,81 @@ def _line(ax: Axes, x: Sequence[Real], one: Series) -> None:
     )
 
 
-def _scale(values: Sequence[Real | None], lower_is_better: bool = False) -> tuple[float, float] | tuple[None, None]:
-    """The ends of an axis. What is far worse than the best is left out of the picture."""
-    finite = [float(v) for v in values if v is not None and math.isfinite(v)]
-    if not finite:
+Limits = tuple[float, float] | tuple[None, None]
+
+
+def _scale(
+    series: Sequence[Series], others: Sequence[Real | None] = (), lower_is_better: bool = False, room: float = 0.15
+) -> Limits:
+    """The ends of an axis that has room for error bars. What is far worse than the best is left out of the picture.
+
+    Args:
+        others: more values, without errors.
+        room: for marks of what is left out, as a share of the axis.
+    """
+    pairs = [(float(v), float(e)) for one in series for v, e in zip(one.values, one.errors, strict=True)]
+    pairs = [(v, e) for v, e in [*pairs, *((float(v), 0.0) for v in others if v is not None)] if math.isfinite(v)]
+    if not pairs:
         return None, None
-    low, high = min(finite), max(finite)
-    if lower_is_better:
-        high = min(high, low + DEPTH)
-    else:
-        low = max(low, high - DEPTH)
+    values = [v for v, _ in pairs]
+    worst, best = (min(values) + DEPTH, min(values)) if lower_is_better else (max(values) - DEPTH, max(values))
+    inside = [(v, min(e, DEPTH / 2)) for v, e in pairs if abs(v - best) <= abs(worst - best)]
+    low, high = min(v - e for v, e in inside), max(v + e for v, e in inside)
     edge = 0.08 * (high - low) or 0.1
-    return low - edge, high + edge
+    beyond = room * (high - low) if len(inside) < len(pairs) else 0.0
+    return (low - edge, high + edge + beyond) if lower_is_better else (low - edge - beyond, high + edge)
 
 
-def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
+def _is_within(value: Real, limits: Limits) -> bool:
+    low, high = limits
+    return low is not None and high is not None and low <= value <= high
+
+
+def _arrow(ax: Axes, y: int, value: Real, colour: str | tuple[float, float, float], above: int) -> None:
+    """Out of the left side of a panel, with the number that lies there."""
+    ax.annotate(
+        f"{value:.2f}" if abs(value) < 1000 else f"{value:.1e}",
+        (0, y),
+        (20, above),
+        xycoords=ax.get_yaxis_transform(),
+        textcoords="offset points",
+        va="center",
+        fontsize="small",
+        color=colour,
+        arrowprops={"arrowstyle": "->", "color": colour, "shrinkA": 1, "shrinkB": 1},
+    )
+
+
+def _mark_outside(ax: Axes, x: Sequence[Real], series: Sequence[Series], limits: Limits) -> None:
+    """Triangles at the edge for what lies beyond it, with the numbers, one above the other where there are several."""
+    low, high = limits
+    if low is None or high is None:
+        return
+    seen = Counter[tuple[float, bool]]()
+    for one in series:
+        for place, value in zip(x, one.values, strict=True):
+            if math.isfinite(value) and not low <= value <= high:
+                below = value < low
+                side = 1 if below else -1
+                number = seen[float(place), below]
+                seen[float(place), below] += 1
+                at = 0.02 if below else 0.98
+                mark = "v" if below else "^"
+                ax.plot(place, at, mark, color=one.style.colour, markersize=5, transform=ax.get_xaxis_transform())
+                ax.annotate(
+                    f"{value:.1f}" if abs(value) < 1000 else f"{value:.1e}",
+                    (float(place), at),
+                    (0, side * (5 + 9 * number)),
+                    xycoords=ax.get_xaxis_transform(),
+                    textcoords="offset points",
+                    ha="center",
+                    va="bottom" if below else "top",
+                    fontsize="x-small",
+                    color=one.style.colour,
+                )
+
+
+def legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """One for all panels, beside them."""
     shown = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if shown:

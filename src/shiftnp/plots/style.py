@@ -18,7 +18,7 @@ COLOURS = {
     "tnp": "tab:orange",
     "pt-tnp": "tab:red",
     "te-tnp": "tab:blue",
-    "te-pt-tnp": "tab:purple",
+    "te-pt-tnp": "#0a9bb0",  # not the purple of the truth
     "gp": "0.35",
     "multi-task-gp": "0.35",
 }

@@ -34,7 +34,8 @@ def make_report(
     """Writes the report of an experiment, `NAME.html` and `NAME.md`, into the folder `out`, and returns both paths.
 
     Args:
-        runs: of the experiment; those without weights are left out, and the report says so.
+        runs: of the experiment; those without weights or that cannot be evaluated are left out, and the report says
+            so.
         evaluate: gives the evaluation of a run, as `shiftnp.evaluation.evaluate` does.
         quiet: tell nothing of what is being done.
         where: the folder that runs were looked for in, for the message if there are none.
@@ -46,11 +47,20 @@ def make_report(
         raise FileNotFoundError(
             f"There is {what} of {experiment.name} in {where}: `shiftnp train {experiment.name}` makes one."
         )
-    evaluations = []
+    good: list[Run] = []
+    evaluations: list[Mapping[str, Any]] = []
+    bad: list[str] = []
     for i, run in enumerate(usable, 1):
-        console.print(f"{i} of {len(usable)}: {run.config.label}, seed {run.config.training.seed}")
-        evaluations.append(evaluate(run))
-    lines = gather(experiment, usable, evaluations)
+        console.print(f"{i} of {len(usable)}: {run.config.label}, seed {run.config.training.seed}", markup=False)
+        try:
+            evaluations.append(evaluate(run))
+            good.append(run)
+        except (ValueError, OSError, ImportError) as error:  # a damaged file, or data that are not on this machine
+            bad.append(f"{run.folder}: {error}")
+            console.print(f"Left out: {error}", markup=False)
+    if not good:
+        raise ValueError(f"No run of {experiment.name} in {where} can be evaluated. {' '.join(bad)}")
+    lines = gather(experiment, good, evaluations)
     done = [line for line in lines if line.runs]
     ends = (
         list(experiment.columns)
@@ -62,6 +72,8 @@ def make_report(
     left_out = [run.folder for run in runs if run not in usable]
     if left_out:
         blocks.append(Paragraph(f"Left out, because they have no weights yet: {', '.join(map(str, left_out))}."))
+    if bad:
+        blocks += [Paragraph("Left out, because they cannot be evaluated:"), Items(bad)]
     blocks += [Heading("Scores"), score_table(experiment, lines), score_picture(experiment, lines)]
     gaps = gap_table(experiment, lines)
     if gaps is not None:

@@ -112,16 +112,20 @@ Block = Heading | Paragraph | Items | Table | Picture
 
 
 def write_page(folder: Path, name: str, title: str, blocks: Sequence[Block]) -> tuple[Path, Path]:
-    """Writes `name.html`, `name.md` and, for the latter, `name-figures/`. Returns the two pages."""
+    """Writes `name.html`, `name.md` and, for the latter, `name-figures/` with no other pictures. Returns both pages."""
     figures = folder / f"{name}-figures"
     folder.mkdir(parents=True, exist_ok=True)
+    used = set()
     for block in blocks:
         if isinstance(block, Picture):
             figures.mkdir(exist_ok=True)
+            used.add(figures / f"{block.name}.png")
             write(figures / f"{block.name}.png", block.png())
     page, text = folder / f"{name}.html", folder / f"{name}.md"
     write(page, to_html(title, blocks))
     write(text, to_markdown(title, blocks, figures.name))
+    for old in set(figures.glob("*.png")) - used:  # of an earlier page
+        old.unlink(missing_ok=True)
     return page, text
 
 

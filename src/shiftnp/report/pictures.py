@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shiftnp.baselines import BASELINES
 from shiftnp.experiments.base import Column, Experiment
 from shiftnp.plots.calibration import LEVELS, draw_calibration
-from shiftnp.plots.comparison import compare
+from shiftnp.plots.comparison import compare, is_side_by_side
 from shiftnp.plots.learning import Curve, draw_learning
 from shiftnp.plots.scores import Series, draw_bins, draw_dots, draw_sweep
 from shiftnp.report.page import Block, Heading, Paragraph, Picture
@@ -17,7 +17,8 @@ from shiftnp.report.tables import Line, Measured, ceiling
 
 SHOWN = (*BASELINES, "cnp", "tnp", "convcnp", "te-tnp", "te-pt-tnp")
 """Models whose predictions are drawn after those of the main row, the paper's choice."""
-MOST = 5  # predictions beside each other
+MOST = 5  # predictions beside each other,
+ALONE = 3  # and pictures of one model each
 
 
 def sweep(columns: Sequence[Column]) -> tuple[str, list[float]] | None:
@@ -38,6 +39,11 @@ def _series(lines: Sequence[Line], values: Callable[[Line], Sequence[Measured | 
         errors = [0.0 if math.isnan(error) else float(error) for _, error in pairs]
         found.append(Series(line.label, line.style, [float(value) for value, _ in pairs], errors))
     return found
+
+
+def _not_empty(panels: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Series]]:
+    """Those that have anything to show."""
+    return {name: some for name, some in panels.items() if any(math.isfinite(v) for one in some for v in one.values)}
 
 
 def score_picture(experiment: Experiment, lines: Sequence[Line]) -> Picture:
@@ -78,17 +84,21 @@ def context_pictures(experiment: Experiment, done: Sequence[Line], columns: Sequ
     names = sorted(bins, key=lambda name: bins[name])
     if len(names) < 2:
         return []
-    panels = {
-        column.title: _series(done, lambda line, c=column: [line.value(c, "by_context", n, what) for n in names])  # type: ignore[misc]
-        for column in columns
-    }
+    panels = _not_empty(
+        {
+            column.title: _series(done, lambda line, c=column: [line.value(c, "by_context", n, what) for n in names])  # type: ignore[misc]
+            for column in columns
+        }
+    )
+    if not panels:
+        return []
     ylabel = "gap to the ceiling" if what == "gap" else experiment.unit
     figure = draw_bins(
         names,
         panels,
         "number of context points",
         ylabel,
-        share=len({c.task for c in columns}) == 1,
+        share=len({c.task for c in columns if c.title in panels}) == 1,
         lower_is_better=what == "gap",
     )
     caption = "Lower is better." if what == "gap" else "Higher is better."
@@ -99,12 +109,18 @@ def context_pictures(experiment: Experiment, done: Sequence[Line], columns: Sequ
 def learning_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Block]:
     blocks: list[Block] = []
     for task in experiment.tasks:
-        each = [Curve.read(line.label, line.style, line.runs[task].metrics()) for line in done if task in line.runs]
-        curves = [curve for curve in each if curve is not None]
+        trained = [line for line in done if task in line.runs and not line.runs[task].is_baseline]
+        each = {line.label: Curve.read(line.label, line.style, line.runs[task].metrics()) for line in trained}
+        curves = [curve for curve in each.values() if curve is not None]
+        missing = [label for label, curve in each.items() if curve is None]
+        without = f"Without any validation yet: {', '.join(missing)}." if missing else ""
         if curves:
             alt = f"validation log-likelihood on {task} against steps and against time"
             figure = draw_learning(curves, f"validation {experiment.unit}")
-            blocks.append(Picture(f"learning-{task}", figure, alt, f"On the validation set of {task}, while training."))
+            caption = f"On the validation set of {task}, while training. {without}".strip()
+            blocks.append(Picture(f"learning-{task}", figure, alt, caption))
+        elif missing:
+            blocks.append(Paragraph(f"There is no learning curve on {task}. {without}"))
     return [Heading("Learning curves"), *blocks] if blocks else []
 
 
@@ -117,8 +133,15 @@ def prediction_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bl
         try:
             known = experiment.test_sets(lines[0].runs[task].task)
             sets = {c.title: known[c.test_set] for c in experiment.columns if c.task == task and c.test_set in known}
-            models = {line.label: line.runs[task].model() for line in lines}
-            pictures = compare(models, sets) if sets else []
+            models = {}
+            for line in lines:
+                try:
+                    models[line.label] = line.runs[task].model()
+                except (OSError, ImportError, ValueError) as error:
+                    blocks.append(Paragraph(f"Predictions on {task} could not be drawn for {line.label}: {error}"))
+            if not models:
+                continue
+            pictures = compare(models, sets, {line.label: line.style for line in lines}) if sets else []
         except (OSError, ImportError, ValueError) as error:  # data that are not on this machine, for instance
             blocks.append(Paragraph(f"Predictions on {task} could not be drawn: {error}"))
             continue
@@ -130,7 +153,7 @@ def prediction_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bl
 
 
 def _to_show(experiment: Experiment, lines: Sequence[Line], task: str) -> list[Line]:
-    """A few lines: that of the main row, then of other models, then of other rows of the same models."""
+    """A few lines in their order: that of the main row, else other models, else other rows of the same models."""
 
     def rank(line: Line) -> tuple[bool, int, int]:
         model = line.row.model
@@ -146,7 +169,9 @@ def _to_show(experiment: Experiment, lines: Sequence[Line], task: str) -> list[L
         if first is not None and (own.dx, own.dy) == (first.dx, first.dy):
             models.setdefault(line.row.model, line)
             rows.setdefault(line.row.name, line)
-    return list({line.label: line for line in (*models.values(), *rows.values())}.values())[:MOST]
+    most = MOST if first is None or is_side_by_side(first) else ALONE
+    chosen = list(dict.fromkeys(line.label for line in (*models.values(), *rows.values())))[:most]
+    return [line for line in lines if line.label in chosen]
 
 
 def calibration_picture(done: Sequence[Line], columns: Sequence[Column]) -> list[Block]:
@@ -154,8 +179,8 @@ def calibration_picture(done: Sequence[Line], columns: Sequence[Column]) -> list
         values = [line.value(column, "coverage", str(level)) for level in LEVELS]
         return [v and (100 * v[0], 100 * v[1]) for v in values]
 
-    panels = {c.title: _series(done, lambda line, c=c: covered(line, c)) for c in columns}  # type: ignore[misc]
-    if not any(math.isfinite(v) for series in panels.values() for s in series for v in s.values):
+    panels = _not_empty({c.title: _series(done, lambda line, c=c: covered(line, c)) for c in columns})  # type: ignore[misc]
+    if not panels:
         return []
     caption = "Above zero: intervals too wide, a cautious model. Below: too narrow, an overconfident one."
     return [Picture("calibration", draw_calibration(panels), "coverage achieved less nominal coverage", caption)]
