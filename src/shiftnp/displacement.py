@@ -94,6 +94,94 @@ class Geometry:
         """`x_q - x_k` for every pair."""
         return self.wrap(xq[:, :, None] - xk[:, None, :])
 
+    def between(
+        self,
+        xq: Float[Tensor, "b nq dx"],
+        xk: Float[Tensor, "b nk dx"],
+        moved_q: Float[Tensor, "b nq dx"] | None,
+        moved_k: Float[Tensor, "b nk dx"] | None,
+        dtype: torch.dtype,
+    ) -> Float[Tensor, "b nq nk dx"]:
+        """`x_q - x_k` of points that have moved from where they were, in `dtype`.
+
+        Taken in the dtype of the inputs, the difference of places is small enough for that of the weights.
+        """
+        d = self.displacement(xq, xk).to(dtype)
+        if moved_q is not None:
+            d = d + moved_q[:, :, None]
+        if moved_k is not None:
+            d = d - moved_k[:, None, :]
+        return d if moved_q is None and moved_k is None else self.wrap(d)
+
+    def pull_back(
+        self,
+        d: Float[Tensor, "*any dx"],
+        dfeatures: Float[Tensor, "*any f"],
+        dchord: Float[Tensor, "*any dx"] | None = None,
+    ) -> Float[Tensor, "*any dx"]:
+        """The gradient of displacements from those of `features(d)` and `chord(d)`."""
+        dims = d.shape[-1]
+        straight = dfeatures[..., :dims] if dchord is None else dfeatures[..., :dims] + dchord
+        if self.period is None:
+            return straight
+        circular, length = self._circles(d)
+        scale = length / (2 * math.pi)
+        out = torch.where(circular, torch.cos(d / scale) * straight, straight)
+        out[..., circular] -= torch.sin(d[..., circular] / scale[circular]) * dfeatures[..., dims:]
+        return out
+
+    def factors(
+        self, xq: Float[Tensor, "b nq dx"], xk: Float[Tensor, "b nk dx"]
+    ) -> tuple[Float[Tensor, "b nq f"], Float[Tensor, "b nk f"]]:
+        """Vectors whose product is minus the squared distance, up to what depends on the query alone; along a circle,
+        the squared length of the straight line between two of its points."""
+        ones = xq.new_ones(*xq.shape[:2], 1)
+        if self.period is None:
+            return torch.cat([2 * xq, -ones], -1), torch.cat([xk, xk.square().sum(-1, keepdim=True)], -1)
+        circular, length = self._circles(xq)
+        scale = length[circular] / (2 * math.pi)
+        on_q, on_k = ([scale * f(x[..., circular] / scale) for f in (torch.sin, torch.cos)] for x in (xq, xk))
+        flat_q, flat_k = xq[..., ~circular], xk[..., ~circular]
+        return (
+            torch.cat([2 * flat_q, -ones, *(2 * x for x in on_q)], -1),
+            torch.cat([flat_k, flat_k.square().sum(-1, keepdim=True), *on_k], -1),
+        )
+
+    def embed(self, x: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any f"]:
+        """Places as something that can be averaged: themselves, and along circles sine and cosine."""
+        if self.period is None:
+            return x
+        circular, length = self._circles(x)
+        scale = length[circular] / (2 * math.pi)
+        on = x[..., circular] / scale
+        return torch.cat([x[..., ~circular], torch.sin(on), torch.cos(on)], -1)
+
+    def towards(self, x: Float[Tensor, "*any dx"], mean: Float[Tensor, "*more f"]) -> Float[Tensor, "*more dx"]:
+        """The mean displacement from `x` to points, from the mean of their `embed`; along circles that of `chord`."""
+        if self.period is None:
+            return mean - x
+        circular, length = self._circles(x)
+        scale, n = length[circular] / (2 * math.pi), int(circular.sum())
+        on = x[..., circular] / scale
+        flat, sin, cos = mean.split([mean.shape[-1] - 2 * n, n, n], -1)
+        out = torch.empty(*flat.shape[:-1], x.shape[-1], dtype=x.dtype, device=x.device)
+        out[..., ~circular] = flat - x[..., ~circular]
+        out[..., circular] = scale * (sin * torch.cos(on) - cos * torch.sin(on))
+        return out
+
+    def split_dimensions(self, dims: int) -> tuple[list[int], list[int]]:
+        """Which of the dimensions are flat, and which are circles."""
+        circles = [i for i, p in enumerate(self.period or ()) if p is not None]
+        return [i for i in range(dims) if i not in circles], circles
+
+    def whole_waves(self, w: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
+        """Wave vectors with a whole number of waves along every circle, at least as the nearest one."""
+        if self.period is None:
+            return w
+        circular, length = self._circles(w)
+        unit = 2 * math.pi / length
+        return torch.where(circular, unit * torch.round(w / unit), w)
+
     @staticmethod
     def centre(x: Float[Tensor, "b n dx"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b 1 dx"]:
         """Mean of the points that are there (zero if there are none), in the dtype of `x`: what large coordinates are

@@ -13,15 +13,17 @@ from tyro.conf import Positional, arg
 class Bench:
     """Measures how fast this machine is. Nothing else should run meanwhile.
 
-    train: time of a training step of every model of the paper, as ratios to the TNP, beside the paper's own.
+    train: a training step of every model of the paper, as ratios to the TNP, beside the paper's own ratios.
+    attention: the paper's attention as a plain formula and in tiles, and the separable kernel: time, memory, accuracy.
+    scale: up to 100,000 context points and a million targets, with a local and a pseudo-token model: time, memory.
     """
 
-    what: Positional[Literal["train"]]
+    what: Positional[Literal["train", "attention", "scale"]]
     """What to measure."""
     preset: Literal["laptop", "paper"] = "laptop"
-    """Whose precision to use; sizes are the paper's in both."""
-    repeats: int = 20
-    """Steps of each model."""
+    """For train: whose precision to use; sizes are the paper's in both."""
+    repeats: int | None = None
+    """For train and attention: steps of each model. Default: 20 and 5."""
     seed: int = 0
     """Decides the batches."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
@@ -30,12 +32,25 @@ class Bench:
     def run(self) -> None:
         from rich.console import Console
 
-        from shiftnp.bench.train import measure, table
         from shiftnp.checkpoint import write_json
-        from shiftnp.experiments.timing import TIMING
 
-        result = measure(TIMING.rows, self.preset, self.repeats, self.seed)
-        Console().print(table(result))
+        if self.what == "train":
+            from shiftnp.bench import train
+            from shiftnp.experiments.timing import TIMING
+
+            result = train.measure(TIMING.rows, self.preset, self.repeats or 20, self.seed)
+            table = train.table(result)
+        elif self.what == "attention":
+            from shiftnp.bench import attention
+
+            result = attention.measure(self.repeats or 5, self.seed)
+            table = attention.table(result)
+        else:
+            from shiftnp.bench import scale
+
+            result = scale.measure(seed=self.seed)
+            table = scale.table(result)
+        Console().print(table)
         if self.out is not None:
             self.out.parent.mkdir(parents=True, exist_ok=True)
             write_json(self.out, result)

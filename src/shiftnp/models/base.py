@@ -13,14 +13,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from shiftnp import prediction
 from shiftnp.likelihoods import draw, make_likelihood
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context
+from shiftnp.prediction import Array, Prediction
 from shiftnp.typing import Real
 
 # Smallest sensible value of every size that some model takes.
 LEAST = {
-    **dict.fromkeys(("dx", "dy", "dz", "heads", "head_dim", "layers", "pseudo", "channels", "kernel_size"), 1),
+    **dict.fromkeys(
+        ("dx", "dy", "dz", "heads", "head_dim", "layers", "pseudo", "channels", "kernel_size", "frequencies"), 1
+    ),
     **dict.fromkeys(("components", "hidden", "ff_layers"), 0),
 }
 
@@ -130,6 +134,35 @@ class NeuralProcess(nn.Module, ABC):
         raw = self.decoder(self.embed_targets(encoded.memory, xt))
         # Under autocast the network may end in bfloat16, which is too coarse for a variance.
         return self.likelihood(raw.to(torch.promote_types(raw.dtype, torch.float32)))
+
+    def predict(
+        self,
+        xc: Array,
+        yc: Array,
+        xt: Array,
+        chunk: int | None = None,
+        out: tuple[Array, Array] | None = None,
+        mask: Array | None = None,
+        progress: bool = False,
+    ) -> Prediction:
+        """Mean and standard deviation at any number of targets, without gradients and in bounded memory.
+
+        The context is encoded once, also for further calls with the same context and weights; targets go through the
+        model in chunks. Takes torch tensors or numpy arrays, of one data set (`[n, dx]`) or several (`[b, n, dx]`).
+
+        Args:
+            xc, yc, xt, mask: as in `forward`. An `xt` on disk (`numpy.memmap`) is read chunk by chunk.
+            chunk: targets of each data set that go through the model at once. None: as many as a few hundred
+                megabytes allow, which depends on the number of keys that a target looks at (context points,
+                pseudo-tokens, or neighbours within a radius).
+            out: arrays `(mean, std)` to write to, tensors, numpy arrays or memmaps of shape `[nt, dy]` or
+                `[b, nt, dy]`. None: new ones in memory, of the kind that `xt` is.
+            progress: whether to show a bar with the time left.
+
+        Returns:
+            `(mean, std)`, in `out` if it was given.
+        """
+        return prediction.predict(self, xc, yc, xt, chunk, out, mask, progress)
 
     @torch.no_grad()
     def sample(

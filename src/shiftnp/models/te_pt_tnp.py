@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shiftnp.models.base import NeuralProcess
-from shiftnp.nn.block import Block, TEAttention
+from shiftnp.nn.block import Block, te_attention
 from shiftnp.nn.pseudo import RelativePseudo
 from shiftnp.nn.tokens import Context, RelativeTokens
 from shiftnp.nn.transformer import Memory, pseudo_stack
@@ -30,6 +30,9 @@ class TEPTTNP(NeuralProcess):
         location_update: whether tokens move (eq. 8).
         initialiser: how pseudo-locations follow the context (eq. 9): "attention", or "mean" (the ablation). Along a
             circle both need a context that is not spread evenly all around it: such a ring has no mean.
+        kernel: "mlp", the paper's (eq. 6), or "separable", which costs as much as plain attention, see
+            `attention/separable.py`; with it, `location_update` pulls tokens towards what they attend to.
+        frequencies, band, window: of the separable kernel, see `SeparableAttention`.
         period: length after which an input repeats, or None; one entry per input (a single number: all).
         radius: pairs farther apart do not attend. The receptive field stays infinite all the same, because where a
             pseudo-token lies depends on the whole context.
@@ -53,6 +56,10 @@ class TEPTTNP(NeuralProcess):
         head_dim: int = 16,
         layers: int = 5,
         location_update: bool = True,
+        kernel: str = "mlp",
+        frequencies: int = 16,
+        band: tuple[Real, Real] = (0.2, 6.0),
+        window: bool = True,
         initialiser: str = "attention",
         period: Real | Sequence[Real | None] | None = None,
         radius: Real | None = None,
@@ -67,8 +74,10 @@ class TEPTTNP(NeuralProcess):
         self.tokens = RelativeTokens(dx, dy, dz, period, radius, equivariant, target_token)
         geometry, dims = self.tokens.geometry, len(self.tokens.places)
 
+        attention = te_attention(kernel, dz, heads, head_dim, geometry, dims, frequencies, band, window)
+
         def block(moves: bool) -> Block:
-            return Block(TEAttention(dz, heads, head_dim, geometry, dims, moves and location_update), dz, ff_layers)
+            return Block(attention(moves and location_update), dz, ff_layers)
 
         tokens = RelativePseudo(pseudo, dz, geometry, dims, heads, head_dim, initialiser)
         self.stack = pseudo_stack(style)(layers, block, tokens, geometry)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from shiftnp.models.base import NeuralProcess
-from shiftnp.nn.block import Block, TEAttention
+from shiftnp.nn.block import Block, te_attention
 from shiftnp.nn.tokens import Context, RelativeTokens
 from shiftnp.nn.transformer import FullStack, Memory
 from shiftnp.typing import Real
@@ -25,6 +25,9 @@ class TETNP(NeuralProcess):
         heads, head_dim: number of attention heads and size of each.
         layers: number of layers.
         location_update: whether tokens move (eq. 8).
+        kernel: "mlp", the paper's (eq. 6), or "separable", which costs as much as plain attention, see
+            `attention/separable.py`; with it, `location_update` pulls tokens towards what they attend to.
+        frequencies, band, window: of the separable kernel, see `SeparableAttention`.
         period: length after which an input repeats, or None; one entry per input (a single number: all).
         radius: pairs farther apart do not attend. The receptive field is then `(layers + 1) * radius`.
         equivariant: which inputs predictions are equivariant in (None: all); the others are ordinary covariates.
@@ -45,6 +48,10 @@ class TETNP(NeuralProcess):
         head_dim: int = 16,
         layers: int = 5,
         location_update: bool = True,
+        kernel: str = "mlp",
+        frequencies: int = 16,
+        band: tuple[Real, Real] = (0.2, 6.0),
+        window: bool = True,
         period: Real | Sequence[Real | None] | None = None,
         radius: Real | None = None,
         equivariant: Sequence[int] | None = None,
@@ -58,8 +65,10 @@ class TETNP(NeuralProcess):
         self.tokens = RelativeTokens(dx, dy, dz, period, radius, equivariant, target_token)
         geometry, dims = self.tokens.geometry, len(self.tokens.places)
 
+        attention = te_attention(kernel, dz, heads, head_dim, geometry, dims, frequencies, band, window)
+
         def block(moves: bool) -> Block:
-            return Block(TEAttention(dz, heads, head_dim, geometry, dims, moves and location_update), dz, ff_layers)
+            return Block(attention(moves and location_update), dz, ff_layers)
 
         self.stack = FullStack(layers, block, geometry)
 

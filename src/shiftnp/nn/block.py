@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from shiftnp.attention import reference
+from shiftnp.attention import fused, local, reference
+from shiftnp.attention.local import Sight
 from shiftnp.attention.reference import Pairs
 from shiftnp.displacement import Geometry
+from shiftnp.nn.heads import Heads
 from shiftnp.nn.mlp import MLP
-from shiftnp.nn.tokens import Tokens, displacement
-
-
-class Heads(nn.Module):
-    """The projections `W_Q, W_K, W_V` and `W_O` of multi-head attention."""
-
-    def __init__(self, dz: int, heads: int, head_dim: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.to_q = nn.Linear(dz, heads * head_dim, bias=False)
-        self.to_k = nn.Linear(dz, heads * head_dim, bias=False)
-        self.to_v = nn.Linear(dz, heads * head_dim, bias=False)
-        self.to_out = nn.Linear(heads * head_dim, dz)
-
-    def split(self, z: Float[Tensor, "b n hd"]) -> Float[Tensor, "b h n d"]:
-        return z.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-    def project(
-        self,
-        zq: Float[Tensor, "b nq dz"],
-        zk: Float[Tensor, "b nk dz"],
-        zv: Float[Tensor, "b nk dz"] | None = None,
-    ) -> tuple[Float[Tensor, "b h nq d"], Float[Tensor, "b h nk d"], Float[Tensor, "b h nk d"]]:
-        zv = zk if zv is None else zv
-        return self.split(self.to_q(zq)), self.split(self.to_k(zk)), self.split(self.to_v(zv))
-
-    def join(self, out: Float[Tensor, "b h nq d"], pairs: Pairs) -> Float[Tensor, "b nq dz"]:
-        z = self.to_out(out.transpose(1, 2).flatten(2))
-        # A query that sees no key learns nothing, not even the bias.
-        return z if pairs is None else z * pairs.any(-1, keepdim=True)
+from shiftnp.nn.separable import SeparableAttention
+from shiftnp.nn.tokens import Tokens
+from shiftnp.typing import Real
 
 
 class PlainAttention(nn.Module):
@@ -65,6 +44,9 @@ class TEAttention(nn.Module):
     would cancel it.
     """
 
+    backend: ClassVar[str] = "fused"
+    """How it is computed: "fused", or "reference", the specification that the former is tested against."""
+
     def __init__(self, dz: int, heads: int, head_dim: int, geometry: Geometry, dims: int, moves: bool) -> None:
         super().__init__()
         self.geometry = geometry
@@ -73,36 +55,75 @@ class TEAttention(nn.Module):
         self.phi = MLP(heads, heads, dz) if moves else None
 
     def forward(
-        self, q: Tokens, k: Tokens, pairs: Pairs
+        self, q: Tokens, k: Tokens, sight: Sight
     ) -> tuple[Float[Tensor, "b nq dz"], Float[Tensor, "b nq dx"] | None]:
-        d = displacement(self.geometry, q, k)
-        projected = self.heads.project(q.z, k.z)
-        out, alpha = reference.te_attention(*projected, self.geometry.features(d), self.rho, pairs)
-        moved = q.moved
-        if self.phi is not None:
-            step = reference.location_step(self.geometry.chord(d), alpha, self.phi, pairs)
-            moved = step if moved is None else moved + step
-        return self.heads.join(out, pairs), moved
+        assert q.x is not None
+        assert k.x is not None
+        kernel = self._fused if self.backend == "fused" else self._reference
+        at_q, at_k = fused.Places(q.x, q.moved), fused.Places(k.x, k.moved)
+        out, step = local.attend(kernel, *self.heads.project(q.z, k.z), at_q, at_k, sight)
+        moved = q.moved if step is None else step if q.moved is None else q.moved + step
+        return self.heads.join(out, sight), moved
+
+    def _reference(
+        self, q: Tensor, k: Tensor, v: Tensor, at_q: fused.Places, at_k: fused.Places, pairs: Pairs
+    ) -> tuple[Tensor, Tensor | None]:
+        dtype = torch.promote_types(q.dtype, torch.float32)
+        d = self.geometry.between(at_q.x, at_k.x, at_q.moved, at_k.moved, dtype)
+        out, alpha = reference.te_attention(q, k, v, self.geometry.features(d), self.rho, pairs)
+        if self.phi is None:
+            return out, None
+        return out, reference.location_step(self.geometry.chord(d), alpha, self.phi, pairs)
+
+    def _fused(
+        self, q: Tensor, k: Tensor, v: Tensor, at_q: fused.Places, at_k: fused.Places, pairs: Pairs
+    ) -> tuple[Tensor, Tensor | None]:
+        rho = fused.Net(*self.rho.parameters())
+        phi = None if self.phi is None else fused.Net(*self.phi.parameters())
+        low = torch.is_autocast_enabled(q.device.type) and fused.low_precision_pays(q.device)
+        return fused.attend(q, k, v, at_q, at_k, rho, phi, self.geometry, pairs, low_precision=low)
 
 
 class Block(nn.Module):
     """Updates the tokens `q` from the tokens `k`.
 
     Args:
-        attention: PlainAttention or TEAttention.
+        attention: PlainAttention, TEAttention or SeparableAttention.
         ff_layers: hidden layers of the pointwise MLP (two in the paper, one in the authors' code).
     """
 
-    def __init__(self, attention: PlainAttention | TEAttention, dz: int, ff_layers: int = 2) -> None:
+    def __init__(
+        self, attention: PlainAttention | TEAttention | SeparableAttention, dz: int, ff_layers: int = 2
+    ) -> None:
         super().__init__()
         self.attention = attention
         self.norm_attention = nn.LayerNorm(dz)
         self.norm_ff = nn.LayerNorm(dz)
         self.ff = MLP(dz, dz, dz, hidden=ff_layers)
 
-    def forward(self, q: Tokens, k: Tokens, pairs: Pairs) -> Tokens:
+    def forward(self, q: Tokens, k: Tokens, sight: Sight) -> Tokens:
         zq = self.norm_attention(q.z)
         zk = zq if k is q else self.norm_attention(k.z)
-        step, moved = self.attention(q._replace(z=zq), k._replace(z=zk), pairs)
+        step, moved = self.attention(q._replace(z=zq), k._replace(z=zk), sight)
         z = q.z + step
         return q._replace(z=z + self.ff(self.norm_ff(z)), moved=moved)
+
+
+def te_attention(
+    kernel: str,
+    dz: int,
+    heads: int,
+    head_dim: int,
+    geometry: Geometry,
+    dims: int,
+    frequencies: int,
+    band: tuple[Real, Real],
+    window: bool,
+) -> Callable[[bool], TEAttention | SeparableAttention]:
+    """Makes translation-equivariant attention of a kind; its argument says whether queries move."""
+    if kernel == "mlp":
+        return lambda moves: TEAttention(dz, heads, head_dim, geometry, dims, moves)
+    if kernel == "separable":
+        more = (frequencies, band, window)
+        return lambda moves: SeparableAttention(dz, heads, head_dim, geometry, dims, moves, *more)
+    raise ValueError(f'kernel must be "mlp" or "separable", got {kernel!r}.')

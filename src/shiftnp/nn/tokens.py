@@ -51,13 +51,7 @@ def displacement(geometry: Geometry, q: Tokens, k: Tokens) -> Float[Tensor, "b n
     """`x_q - x_k` where the tokens are now, in the dtype of their values."""
     assert q.x is not None
     assert k.x is not None
-    # Taken in the dtype of the inputs, the difference of places is small enough for that of the weights.
-    d = geometry.displacement(q.x, k.x).to(torch.promote_types(q.z.dtype, torch.float32))
-    if q.moved is not None:
-        d = d + q.moved[:, :, None]
-    if k.moved is not None:
-        d = d - k.moved[:, None, :]
-    return d if q.moved is None and k.moved is None else geometry.wrap(d)
+    return geometry.between(q.x, k.x, q.moved, k.moved, torch.promote_types(q.z.dtype, torch.float32))
 
 
 class PlainTokens(nn.Module):

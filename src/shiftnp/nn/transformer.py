@@ -12,25 +12,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from shiftnp.attention.reference import Pairs
+from shiftnp.attention.fused import Places
+from shiftnp.attention.local import Cells, Sight
 from shiftnp.displacement import Geometry
 from shiftnp.nn.block import Block
 from shiftnp.nn.pseudo import PlainPseudo, RelativePseudo
 from shiftnp.nn.tokens import Tokens, displacement
 
 FLAT = Geometry()
+DENSE = 1 << 14
+"""Pairs of a task up to which it is not worth looking for neighbours: all are computed, and what is out of reach counts
+nothing."""
 MakeBlock = Callable[[bool], Block]
 """Makes a new block; the argument says whether something later depends on where its queries go (eq. 8)."""
 
 
 class Memory(NamedTuple):
-    """What targets attend to: the tokens as each layer left them, and as they were at the start."""
+    """What targets attend to: the tokens as each layer left them, as they were at the start, and where to find them."""
 
     start: Tokens
     layers: list[Tokens]
+    cells: Cells | None = None
+
+    @property
+    def keys_per_target(self) -> int:
+        """How many tokens a target looks at, roughly, before those out of reach are left out."""
+        n = self.start.z.shape[1]
+        return n if self.cells is None else min(n, max(1, self.cells.typical))
 
 
 class Stack(nn.Module):
@@ -44,19 +56,36 @@ class Stack(nn.Module):
         self.geometry = geometry
         self.target = nn.ModuleList(make_block(i < layers - 1) for i in range(layers))
 
-    def pairs(self, q: Tokens, k: Tokens) -> Pairs:
-        """Which query sees which key: those that are there and within the radius. None: all see all."""
+    def sight(self, q: Tokens, k: Tokens, cells: Cells | None = None) -> Sight:
+        """Which query sees which key: those that are there and within the radius. None: all see all.
+
+        Args:
+            cells: of the keys, if they are known.
+        """
         there = None if k.mask is None else k.mask[:, None, :]
         if self.geometry.radius is None:
             return there
+        if q.z.shape[1] * k.z.shape[1] > DENSE:
+            cells = self.cells(k) if cells is None else cells
+            return cells.near(places(q), q.mask, torch.promote_types(q.z.dtype, torch.float32))
         near = self.geometry.within_reach(displacement(self.geometry, q, k))
         return near if there is None else near & there
 
+    def cells(self, k: Tokens) -> Cells:
+        """Where keys are to be found."""
+        return Cells(self.geometry, places(k), k.mask)
+
+    def memory(self, start: Tokens) -> Memory:
+        """What targets will attend to, as long as no layer has left anything."""
+        # Worth it as soon as many targets may come.
+        many = self.geometry.radius is not None and start.z.shape[1] ** 2 > DENSE
+        return Memory(start, [], self.cells(start) if many else None)
+
     def decode(self, memory: Memory, t: Tokens) -> Float[Tensor, "b nt dz"]:
         """Targets attend to what each layer of the encoder left for them."""
-        pairs = self.pairs(t, memory.start)
+        sight = self.sight(t, memory.start, memory.cells)
         for block, keys in zip(self.target, memory.layers, strict=True):
-            t = block(t, keys, pairs)
+            t = block(t, keys, sight)
         return t.z
 
 
@@ -68,9 +97,10 @@ class FullStack(Stack):
         self.context = nn.ModuleList(make_block(True) for _ in range(layers))
 
     def encode(self, c: Tokens) -> Memory:
-        memory, pairs = Memory(c, []), self.pairs(c, c)
+        memory = self.memory(c)
+        sight = self.sight(c, c, memory.cells)
         for block in self.context:
-            c = block(c, c, pairs)
+            c = block(c, c, sight)
             memory.layers.append(c)
         return memory
 
@@ -92,7 +122,7 @@ class PerceiverStack(Stack):
 
     def encode(self, c: Tokens) -> Memory:
         u = self.pseudo(c)
-        memory, from_context, among = Memory(u, []), self.pairs(u, c), self.pairs(u, u)
+        memory, from_context, among = self.memory(u), self.sight(u, c), self.sight(u, u)
         for gather, mix in zip(self.gather, self.mix, strict=True):
             u = gather(u, c, from_context)
             u = mix(u, u, among)
@@ -120,7 +150,7 @@ class ISTStack(Stack):
 
     def encode(self, c: Tokens) -> Memory:
         u = self.pseudo(c)
-        memory, from_context, to_context = Memory(u, []), self.pairs(u, c), self.pairs(c, u)
+        memory, from_context, to_context = self.memory(u), self.sight(u, c), self.sight(c, u)
         for i, gather in enumerate(self.gather):
             u = gather(u, c, from_context)
             memory.layers.append(u)
@@ -137,3 +167,9 @@ def pseudo_stack(style: str) -> type[PerceiverStack] | type[ISTStack]:
     if style not in PSEUDO_STACKS:
         raise ValueError(f"style must be one of {', '.join(map(repr, PSEUDO_STACKS))}, got {style!r}.")
     return PSEUDO_STACKS[style]
+
+
+def places(t: Tokens) -> Places:
+    """Where tokens are."""
+    assert t.x is not None
+    return Places(t.x, t.moved)

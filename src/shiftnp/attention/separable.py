@@ -1,0 +1,41 @@
+"""Translation-equivariant attention whose score factors over query and key, at the cost of plain attention.
+
+To the content score `q . k` comes a relative one, `Re[q_r e^(i w_r . x_q) conj(k_r e^(i w_r . x_k))]`, which depends on
+`x_q - x_k` alone and yet is a product of something of the query and something of the key: turn both by the angle of
+their place, and an ordinary dot product does the rest. In the same way values are turned before the attention and
+turned back after it: `sum_m alpha_m R(w' . (x_m - x_q)) v_m`. A head can thus take signed combinations that depend on
+distance, which averages with positive weights, as those of eq. 5, cannot.
+
+Waves do not decay. The window `-lambda |x_q - x_k|^2`, which factors too once the softmax has cancelled `|x_q|^2`,
+keeps a query from looking at distances that it has never seen.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from shiftnp.attention.reference import Pairs
+
+
+def turn(z: Float[Tensor, "b h n c"], angle: Float[Tensor, "b h n r"], back: bool = False) -> Float[Tensor, "b h n c"]:
+    """The first `2 r` channels as `r` points in the plane, turned by the angles; the others stay."""
+    r = angle.shape[-1]
+    x, y, rest = z.split([r, r, z.shape[-1] - 2 * r], -1)
+    sin, cos = angle.sin().to(z.dtype), angle.cos().to(z.dtype)
+    if back:
+        sin = -sin
+    return torch.cat([x * cos - y * sin, x * sin + y * cos, rest], -1)
+
+
+def attend(
+    q: Float[Tensor, "b h nq d"],
+    k: Float[Tensor, "b h nk d"],
+    v: Float[Tensor, "b h nk dv"],
+    pairs: Pairs = None,
+) -> Float[Tensor, "b h nq dv"]:
+    """Softmax attention with scores `q . k`; a query that sees no key gets something that its caller takes back."""
+    seen = None if pairs is None else (pairs | ~pairs.any(-1, keepdim=True))[:, None]
+    return scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=1.0)

@@ -1,0 +1,187 @@
+"""Speed, memory and accuracy of the attention kernels: `shiftnp bench attention`.
+
+Training steps of the paper's 1-D models (16 tasks, 64 context points, 128 targets, `D_z` 128, 5 layers) with the plain
+formula, with the tiled one and with the separable kernel, in turns; memory of a forward and backward pass with 1,000
+context points and 2,000 targets, in processes of their own; and gradients against the plain formula in float64.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from rich.progress import Progress
+from rich.table import Table
+
+from shiftnp.attention.fused import low_precision_pays
+from shiftnp.batch import Batch
+from shiftnp.bench.train import machine
+from shiftnp.metrics import log_likelihood
+from shiftnp.models import MODELS, NeuralProcess
+from shiftnp.nn.block import TEAttention
+from shiftnp.tasks.base import generator_for
+from shiftnp.tasks.gp import GPTask
+
+SEPARABLE = {"kernel": "separable", "location_update": False}
+CASES: dict[str, tuple[str, dict[str, Any], str, bool]] = {
+    # name: model, its settings, backend of the paper's kernel, whether products are in bfloat16
+    "TNP": ("tnp", {}, "fused", False),
+    "TE-TNP, plain formula": ("te-tnp", {}, "reference", False),
+    "TE-TNP, tiled": ("te-tnp", {}, "fused", False),
+    "TE-TNP, tiled, bf16": ("te-tnp", {}, "fused", True),
+    "TE-PT-TNP-32, plain formula": ("te-pt-tnp", {"pseudo": 32}, "reference", False),
+    "TE-PT-TNP-32, tiled": ("te-pt-tnp", {"pseudo": 32}, "fused", False),
+    "TE-PT-TNP-32, tiled, bf16": ("te-pt-tnp", {"pseudo": 32}, "fused", True),
+    "TE-TNP, separable": ("te-tnp", SEPARABLE, "fused", False),
+    "TE-PT-TNP-32, separable": ("te-pt-tnp", {"pseudo": 32, **SEPARABLE}, "fused", False),
+}
+
+
+def measure(repeats: int = 5, seed: int = 0, context: int = 64, quiet: bool = False) -> dict[str, Any]:
+    """Everything, as plain data for JSON. bfloat16 is timed only where the processor has it."""
+    bf16 = low_precision_pays(torch.device("cpu"))
+    batch = GPTask(points=(context, context)).sample(16, generator_for(seed, 0))
+    models: dict[tuple[str, str], NeuralProcess] = {}
+    seconds: dict[str, list[float]] = {name: [] for name, case in CASES.items() if not case[3] or bf16}
+    with Progress(transient=True, disable=quiet) as progress:
+        bar = progress.add_task("training steps", total=len(seconds) * (repeats + 1))
+        for i in range(repeats + 1):
+            for name in seconds:
+                kind, settings, backend, low = CASES[name]
+                model = models.setdefault((kind, str(settings)), make(kind, settings, seed))
+                with computed_by(backend):
+                    start = time.perf_counter()
+                    step(model, batch, low)
+                    if i > 0:  # the first pays for what is set up once
+                        seconds[name].append(time.perf_counter() - start)
+                progress.advance(bar)
+    return {
+        "what": f"seconds of forward and backward, 16 tasks, {context} context points, 128 targets, in turns",
+        "seed": seed,
+        "repeats": repeats,
+        "machine": machine() | {"bf16": bf16},
+        "steps": {name: summary(times) for name, times in seconds.items()},
+        "memory": memory(),
+        "gradients": {name: gradient_error(*arguments) for name, arguments in PRECISIONS.items()},
+    }
+
+
+PRECISIONS = {"float32": (torch.float32, False), "bf16": (torch.float32, True)}
+
+
+def make(kind: str, settings: dict[str, Any], seed: int) -> NeuralProcess:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return MODELS[kind](dx=1, dy=1, **settings)
+
+
+def step(model: NeuralProcess, batch: Batch, low: bool = False) -> None:
+    """Forward and backward."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=low):
+        prediction = model(batch.xc, batch.yc, batch.xt)
+    model.zero_grad()
+    (-log_likelihood(prediction, batch.yt).mean()).backward()
+
+
+@contextmanager
+def computed_by(backend: str) -> Iterator[None]:
+    before = TEAttention.backend
+    TEAttention.backend = backend
+    try:
+        yield
+    finally:
+        TEAttention.backend = before
+
+
+def summary(times: list[float]) -> dict[str, Any]:
+    low, median, high = np.percentile(times, [25, 50, 75])
+    return {"median": float(median), "quartiles": [float(low), float(high)]}
+
+
+# The plain formula would need some ten GB for the second of these.
+MEMORY = (("fused", 500, 1000), ("fused", 1000, 2000), ("fused", 2000, 4000), ("reference", 250, 500))
+
+
+def memory() -> list[dict[str, Any]]:
+    """Most resident memory that a forward and backward pass adds, each in a process of its own."""
+    rows = []
+    for backend, nc, nt in (
+        ("fused", 500, 1000),
+        ("fused", 1000, 2000),
+        ("fused", 2000, 4000),
+        ("reference", 500, 1000),
+    ):
+        code = f"from shiftnp.bench.attention import added_memory; print(added_memory({backend!r}, {nc}, {nt}))"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        rows.append({"backend": backend, "context": nc, "targets": nt, "MB": round(json.loads(run.stdout), 1)})
+    return rows
+
+
+def added_memory(backend: str, nc: int, nt: int) -> float:
+    """In MB, of one task with the paper's TE-TNP."""
+    model, g = make("te-tnp", {}, 0), torch.Generator().manual_seed(0)
+
+    def run(nc: int, nt: int) -> None:
+        x = torch.randn(1, nc + nt, 1, generator=g)
+        step(model, Batch(x[:, :nc], x[:, :nc], x[:, nc:], x[:, nc:]))
+
+    with computed_by(backend):
+        run(8, 8)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        run(nc, nt)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def gradient_error(dtype: torch.dtype, low: bool) -> float:
+    """Largest difference of a parameter's gradient from that of the plain formula in float64, relative to its length,
+    for the paper's TE-TNP on four tasks."""
+    batch = GPTask(points=(32, 32), targets=32).sample(4, generator_for(0, 0))
+    exact, rough = make("te-tnp", {}, 0).double(), make("te-tnp", {}, 0).to(dtype)
+    with computed_by("reference"):
+        step(exact, batch.to(torch.float64))
+    with computed_by("fused"):
+        step(rough, batch, low)
+    pairs = zip(exact.parameters(), rough.parameters(), strict=True)
+    return max(
+        float((a.grad - b.grad).norm() / a.grad.norm()) for a, b in pairs if a.grad is not None and b.grad is not None
+    )
+
+
+def table(result: dict[str, Any]) -> Table:
+    """The result of `measure` for the terminal."""
+    steps, plain = result["steps"], {}
+    for name, entry in steps.items():
+        if name.endswith("plain formula"):
+            plain[name.split(",")[0]] = entry["median"]
+    m = result["machine"]
+    caption = f"{m['processor']}, {m['threads']} threads, torch {m['torch']}"
+    if not m["bf16"]:
+        caption += "; this processor has no bfloat16, so that it was not timed"
+    for row in result["memory"]:
+        caption += (
+            f"\n{row['backend']}: {row['MB']} MB added by {row['context']} context points, {row['targets']} targets"
+        )
+    for name, error in result["gradients"].items():
+        caption += f"\ngradients in {name}: {error:.1e} from the plain formula in float64"
+    out = Table(title=result["what"], caption=caption)
+    for head in ("", "median", "quartiles", "faster than plain", "relative to TNP"):
+        out.add_column(head, justify="left" if head == "" else "right")
+    for name, entry in steps.items():
+        low, high = entry["quartiles"]
+        family = plain.get(name.split(",")[0])
+        out.add_row(
+            name,
+            f"{entry['median']:.3f} s",
+            f"{low:.3f} to {high:.3f} s",
+            "" if family is None else f"{family / entry['median']:.2f} x",
+            f"{entry['median'] / steps['TNP']['median']:.2f}",
+        )
+    return out

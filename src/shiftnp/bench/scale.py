@@ -1,0 +1,178 @@
+"""Time and memory against the number of context points, for one million targets: `shiftnp bench scale`.
+
+Two models whose cost grows linearly: a TE-TNP with a radius, whose points see their neighbours, and a TE-PT-TNP. The
+density of points stays the same, the domain grows. Every measurement is a process of its own, because a peak of memory
+can be taken only once. Weights are untrained: they decide neither time nor memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from torch import Tensor
+
+from shiftnp.bench.train import machine
+from shiftnp.models import MODELS
+
+NEIGHBOURS = 16
+"""Context points within the radius of a point, on average."""
+RADIUS = math.sqrt(NEIGHBOURS / math.pi)
+SIZES: dict[str, Any] = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 3, "location_update": False}
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    f"TE-TNP, {NEIGHBOURS} neighbours": ("te-tnp", {**SIZES, "radius": RADIUS}),
+    "TE-PT-TNP, 32 pseudo-tokens": ("te-pt-tnp", {**SIZES, "pseudo": 32}),
+}
+GOAL = {"context": 100_000, "targets": 1_000_000, "seconds": 60, "megabytes": 4096}
+
+
+def measure(
+    contexts: Sequence[int] = (1_000, 3_000, 10_000, 30_000, 100_000),
+    targets: int = 1_000_000,
+    seed: int = 0,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Encodes contexts of all sizes and predicts at `targets` places, with each model.
+
+    Ctrl-C ends the measurement early, with what was measured until then.
+
+    Returns:
+        plain data for JSON: seconds and peak memory of every size, and the exponents `p` of `time ~ points^p`.
+    """
+    if not contexts or min(contexts) < 1 or targets < 1:
+        raise ValueError(f"contexts and targets must be at least 1, got {tuple(contexts)} and {targets}.")
+    sizes: dict[str, list[dict[str, Any]]] = {title: [] for title in ROWS}
+    columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, disable=quiet) as progress:
+        bar = progress.add_task("", total=len(ROWS) * len(contexts))
+        try:
+            for n in contexts:
+                for title in ROWS:
+                    progress.update(bar, description=f"{title}, {n:,} points")
+                    sizes[title].append(in_own_process(title, n, targets, seed))
+                    progress.advance(bar)
+        except KeyboardInterrupt:
+            progress.stop()
+    return {
+        "what": "encoding a context and predicting at all targets, in two dimensions, points at constant density",
+        "contexts": list(contexts),
+        "targets": targets,
+        "seed": seed,
+        "finished": all(len(rows) == len(contexts) for rows in sizes.values()),
+        "goal": GOAL,
+        "machine": machine(),
+        "models": {title: summary(title, rows) for title, rows in sizes.items()},
+    }
+
+
+def in_own_process(title: str, context: int, targets: int, seed: int) -> dict[str, Any]:
+    """What `one` measures, in a new Python."""
+    command = [sys.executable, "-m", "shiftnp.bench.scale", title, str(context), str(targets), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RuntimeError(f"Measuring {title} with {context:,} points failed: {reason}")
+    return json.loads(done.stdout)
+
+
+def one(title: str, context: int, targets: int, seed: int) -> dict[str, Any]:
+    """Seconds of encoding and of predicting, and the peak of this process's memory."""
+    name, options = ROWS[title]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = MODELS[name](dx=2, dy=1, **options)
+    small = field(300, seed)
+    model.predict(*small, small[0])  # the first call pays for what is set up once
+    before = peak_megabytes()
+    xc, yc = field(context, seed)
+    xt = raster(targets, math.sqrt(context))
+    start = time.perf_counter()
+    model.predict(xc, yc, xt[:1])
+    encoded = time.perf_counter()
+    model.predict(xc, yc, xt)  # the context is remembered
+    end = time.perf_counter()
+    return {
+        "context": context,
+        "encode": encoded - start,
+        "predict": end - encoded,
+        "megabytes": peak_megabytes(),
+        "megabytes_before": before,
+    }
+
+
+def field(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """A smooth function at `n` random places of a square with one place per unit of area."""
+    x = torch.rand(n, 2, generator=torch.Generator().manual_seed(seed)) * math.sqrt(n)
+    return x, torch.sin(x[:, :1] / 3) * torch.cos(x[:, 1:] / 4)
+
+
+def raster(n: int, side: float) -> Tensor:
+    """The first `n` places of a regular map of the square, row by row."""
+    m = math.ceil(math.sqrt(n))
+    line = torch.linspace(0, side, m)
+    return torch.cartesian_prod(line, line)[:n]
+
+
+def peak_megabytes() -> float:
+    """The most memory that this process has held. The system's own count comes second: it includes that of the process
+    that started this one."""
+    status = Path("/proc/self/status")
+    for line in status.read_text().splitlines() if status.exists() else []:
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 1024)
+
+
+def summary(title: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What is reported of one model."""
+    name, options = ROWS[title]
+    points = [row["context"] for row in rows]
+    return {
+        "model": name,
+        "options": options,
+        "sizes": list(rows),
+        "exponent_encode": exponent(points, [row["encode"] for row in rows]),
+        "exponent_total": exponent(points, [row["encode"] + row["predict"] for row in rows]),
+    }
+
+
+def exponent(points: Sequence[int], seconds: Sequence[float]) -> float | None:
+    """`p` of `seconds ~ points^p`, by least squares of logarithms."""
+    if len(set(points)) < 2:
+        return None
+    return float(np.polyfit(np.log(points), np.log(seconds), 1)[0])
+
+
+def table(result: dict[str, Any]) -> Table:
+    """The result of `measure` for the terminal."""
+    m = result["machine"]
+    whole = "" if result["finished"] else "; cut short"
+    caption = f"{m['processor']}, {m['threads']} threads, torch {m['torch']}, float32"
+    out = Table(title=f"Context points and {result['targets']:,} targets{whole}", caption=caption)
+    for head in ("model", "context", "encode", "predict", "together", "peak memory"):
+        out.add_column(head, justify="left" if head == "model" else "right")
+    for title, entry in result["models"].items():
+        for row in entry["sizes"]:
+            seconds = (row["encode"], row["predict"], row["encode"] + row["predict"])
+            figures = (f"{row['context']:,}", *(f"{s:.2f} s" for s in seconds), f"{row['megabytes']:,.0f} MB")
+            out.add_row(title, *figures)
+        if entry["exponent_encode"] is not None:
+            exponents = (f"n^{entry['exponent_encode']:.2f}", "", f"n^{entry['exponent_total']:.2f}")
+            out.add_row("  grows as", "", *exponents, "", end_section=True)
+    return out
+
+
+if __name__ == "__main__":
+    print(json.dumps(one(sys.argv[1], *map(int, sys.argv[2:]))))

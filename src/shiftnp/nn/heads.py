@@ -1,0 +1,38 @@
+"""The projections that every kind of multi-head attention has."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from shiftnp.attention.local import Sight, seen
+
+
+class Heads(nn.Module):
+    """The projections `W_Q, W_K, W_V` and `W_O` of multi-head attention."""
+
+    def __init__(self, dz: int, heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.to_q = nn.Linear(dz, heads * head_dim, bias=False)
+        self.to_k = nn.Linear(dz, heads * head_dim, bias=False)
+        self.to_v = nn.Linear(dz, heads * head_dim, bias=False)
+        self.to_out = nn.Linear(heads * head_dim, dz)
+
+    def split(self, z: Float[Tensor, "b n hd"]) -> Float[Tensor, "b h n d"]:
+        return z.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def project(
+        self,
+        zq: Float[Tensor, "b nq dz"],
+        zk: Float[Tensor, "b nk dz"],
+        zv: Float[Tensor, "b nk dz"] | None = None,
+    ) -> tuple[Float[Tensor, "b h nq d"], Float[Tensor, "b h nk d"], Float[Tensor, "b h nk d"]]:
+        zv = zk if zv is None else zv
+        return self.split(self.to_q(zq)), self.split(self.to_k(zk)), self.split(self.to_v(zv))
+
+    def join(self, out: Float[Tensor, "b h nq d"], sight: Sight) -> Float[Tensor, "b nq dz"]:
+        z = self.to_out(out.transpose(1, 2).flatten(2))
+        # A query that sees no key learns nothing, not even the bias.
+        some = seen(sight)
+        return z if some is None else z * some

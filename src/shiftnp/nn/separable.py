@@ -1,0 +1,136 @@
+"""Attention with `kernel="separable"`: equivariance at the cost of plain attention."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import normalize, softplus
+
+from shiftnp.attention import local, separable
+from shiftnp.attention.fused import Places
+from shiftnp.attention.local import Sight
+from shiftnp.attention.reference import Pairs
+from shiftnp.displacement import Geometry
+from shiftnp.nn.heads import Heads
+from shiftnp.nn.tokens import Tokens
+from shiftnp.typing import Real
+
+
+class SeparableAttention(nn.Module):
+    """Translation-equivariant multi-head attention through torch's own attention, see `attention/separable.py`.
+
+    Args:
+        moves: whether queries move, each head pulling them towards the mean place of what it attends to.
+        frequencies: number of waves in the scores of a head.
+        band: smallest and largest wave number at first, in radians per unit of input. They are learned, but not along
+            circles, where only whole numbers of waves fit.
+        window: whether a query can dim distant keys.
+        turned: share of the value channels that carry the relative phase.
+    """
+
+    def __init__(
+        self,
+        dz: int,
+        heads: int,
+        head_dim: int,
+        geometry: Geometry,
+        dims: int,
+        moves: bool,
+        frequencies: int = 16,
+        band: tuple[Real, Real] = (0.2, 6.0),
+        window: bool = True,
+        turned: Real = 1.0,
+    ) -> None:
+        super().__init__()
+        if not 0 < band[0] <= band[1]:
+            raise ValueError(f"band must be a range of positive wave numbers, got {band}.")
+        if not 0 <= turned <= 1:
+            raise ValueError(f"turned must be a share between 0 and 1, got {turned}.")
+        self.geometry, self.frequencies = geometry, frequencies
+        self.heads = Heads(dz, heads, head_dim)
+        self.waves = Waves(heads, frequencies, dims, geometry, band)
+        self.to_q_waves = nn.Linear(dz, heads * 2 * frequencies)
+        self.to_k_waves = nn.Linear(dz, heads * 2 * frequencies)
+        planes = int(turned * head_dim) // 2
+        self.value_waves = Waves(heads, planes, dims, geometry, band) if planes else None
+        self.to_window = nn.Linear(dz, heads) if window else None
+        self.to_pull = nn.Linear(dz, heads) if moves else None
+
+    def forward(
+        self, q: Tokens, k: Tokens, sight: Sight
+    ) -> tuple[Float[Tensor, "b nq dz"], Float[Tensor, "b nq dx"] | None]:
+        assert q.x is not None
+        assert k.x is not None
+        # In float32 at least: distances are differences of large numbers, which bfloat16 does not have.
+        dtype = torch.promote_types(q.z.dtype, torch.float32)
+
+        def split(z: Tensor) -> Tensor:
+            return self.heads.split(z).to(dtype)
+
+        zq, zk, v = (t.to(dtype) for t in self.heads.project(q.z, k.z))
+        # Only differences count, so that places may be taken relative to anything that moves with the data.
+        centre = Geometry.centre(k.x, k.mask)
+        xq, xk = _place(q, centre), _place(k, centre)
+        of_q = [zq * zq.shape[-1] ** -0.5]
+        of_k = [zk, separable.turn(split(self.to_k_waves(k.z)), self.waves(xk))]
+        of_q.append(separable.turn(split(self.to_q_waves(q.z)) * self.frequencies**-0.5, self.waves(xq)))
+        if self.to_window is not None:
+            near_q, near_k = (_to_heads(f, zq) for f in self.geometry.factors(xq, xk))
+            of_q.append(softplus(split(self.to_window(q.z))) * near_q)
+            of_k.append(near_k)
+        if self.value_waves is not None:
+            v = separable.turn(v, self.value_waves(xk))
+        if self.to_pull is not None:
+            v, channels = torch.cat([v, _to_heads(self.geometry.embed(xk), v)], -1), v.shape[-1]
+        with torch.autocast(v.device.type, enabled=False):
+            tokens = torch.cat(of_q, -1), torch.cat(of_k, -1), v
+            out, _ = local.attend(_attend, *tokens, Places(q.x), Places(k.x), sight)
+        moved = q.moved
+        if self.to_pull is not None:
+            out, place = out[..., :channels], out[..., channels:]
+            pull = split(self.to_pull(q.z))
+            step = (pull * self.geometry.towards(xq[:, None], place)).mean(1)
+            some = local.seen(sight)
+            if some is not None:
+                step = step * some
+            moved = step if moved is None else moved + step
+        if self.value_waves is not None:
+            out = separable.turn(out, self.value_waves(xq), back=True)
+        return self.heads.join(out, sight), moved
+
+
+class Waves(nn.Module):
+    """`n` wave vectors for each head, in all directions, their lengths spread evenly over the logarithm of a band."""
+
+    def __init__(self, heads: int, n: int, dims: int, geometry: Geometry, band: tuple[Real, Real]) -> None:
+        super().__init__()
+        length = torch.logspace(math.log10(band[0]), math.log10(band[1]), n)
+        vectors = length[:, None] * normalize(torch.randn(heads, n, dims), dim=-1)
+        flat, circles = geometry.split_dimensions(dims)
+        self.order = [*flat, *circles]
+        self.fixed: Tensor | None
+        self.free = nn.Parameter(vectors[..., flat]) if flat else None
+        self.register_buffer("fixed", geometry.whole_waves(vectors)[..., circles] if circles else None)
+
+    def forward(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b h n r"]:
+        """`w . x`, in float32 at least: a phase is no place for rounding."""
+        parts = [part for part in (self.free, self.fixed) if part is not None]
+        with torch.autocast(x.device.type, enabled=False):
+            return torch.einsum("bnd,hrd->bhnr", x[..., self.order], torch.cat(parts, -1).to(x.dtype))
+
+
+def _place(t: Tokens, centre: Float[Tensor, "b 1 dx"]) -> Float[Tensor, "b n dx"]:
+    assert t.x is not None
+    x = (t.x - centre).to(torch.promote_types(t.z.dtype, torch.float32))
+    return x if t.moved is None else x + t.moved
+
+
+def _to_heads(f: Float[Tensor, "b n c"], like: Float[Tensor, "b h m d"]) -> Float[Tensor, "b h n c"]:
+    return f[:, None].expand(-1, like.shape[1], -1, -1).to(like.dtype)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, at_q: Places, at_k: Places, pairs: Pairs) -> tuple[Tensor, None]:
+    return separable.attend(q, k, v, pairs), None

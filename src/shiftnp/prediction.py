@@ -1,0 +1,178 @@
+"""Predictions for very many targets: chunk by chunk, into arrays that may be larger than memory.
+
+`NeuralProcess.predict` is what a user calls; its parts are here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from shiftnp.nn.transformer import Memory
+
+Array = Tensor | np.ndarray
+"""What a user has. A `numpy.memmap` is a numpy array, too."""
+MOST_TARGETS = 1 << 15
+"""Targets in a chunk by default, at most."""
+
+
+class Prediction(NamedTuple):
+    """Mean and standard deviation at every target, `[nt, dy]` or `[b, nt, dy]` as the targets came."""
+
+    mean: Array
+    std: Array
+
+
+@torch.no_grad()
+def predict(
+    model: Any,
+    xc: Array,
+    yc: Array,
+    xt: Array,
+    chunk: int | None,
+    out: tuple[Array, Array] | None,
+    mask: Array | None,
+    progress: bool,
+) -> Prediction:
+    """What `NeuralProcess.predict` says."""
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"chunk must be at least 1, got {chunk}.")
+    context = {"xc": to_tensor("xc", xc), "yc": to_tensor("yc", yc)}
+    if mask is not None:
+        context["mask"] = to_tensor("mask", mask)
+    to_tensor("xt", xt[:0] if isinstance(xt, Array) else xt)
+    alone = context["xc"].ndim == 2
+    if alone:
+        for name, a in {**context, "xt": xt}.items():
+            if a.ndim != 2 - (name == "mask"):
+                raise ValueError(f"{name} must have no batch dimension, as xc has none, got shape {tuple(a.shape)}.")
+        context, xt = {name: a[None] for name, a in context.items()}, xt[None]
+    if xt.ndim != 3:
+        raise ValueError(f"xt must have shape [b, nt, dx], as xc has a batch dimension, got {tuple(xt.shape)}.")
+    for _, x in chunks(xt, 1 << 20):  # all of them before anything is computed
+        model._check_targets(x, len(context["xc"]))
+    shape = (*xt.shape[:2], model.dy)
+    result = room(xt, shape[1:] if alone else shape, model.dtype, out)
+    device = next(model.parameters()).device
+    context = {name: a.to(device) for name, a in context.items()}
+    encoded = LAST.get(model, context, lambda: model.encode(**context))
+    chunk = default_chunk(encoded.memory, *context["xc"].shape[:2]) if chunk is None else chunk
+    pieces = ((where, x.to(device)) for where, x in chunks(xt, chunk))
+    whole = Prediction(*(a[None] if alone else a for a in result))
+    fill(whole, lambda x: model.decode(encoded, x), pieces, xt.shape[1], progress)
+    return result
+
+
+def default_chunk(memory: Any, tasks: int, nc: int) -> int:
+    """Targets of which no more than about a quarter of a gigabyte is in memory at once.
+
+    Transformers keep little of a pair of target and key, other models may keep all activations of a network.
+    """
+    keys, bytes_per_pair = (memory.keys_per_target, 64) if isinstance(memory, Memory) else (nc, 2048)
+    return max(1, min(MOST_TARGETS // max(1, tasks), (1 << 28) // (max(1, tasks * keys) * bytes_per_pair)))
+
+
+def to_tensor(name: str, a: Any) -> Tensor:
+    """A tensor with the same contents, which must be floating-point or boolean numbers."""
+    if isinstance(a, Tensor):
+        return a
+    if not isinstance(a, np.ndarray):
+        raise ValueError(f"{name} must be a torch.Tensor or a numpy array, got {type(a).__name__}.")
+    if a.dtype.kind not in "fb":
+        raise ValueError(f"{name} must hold floating-point numbers (a mask: booleans), got {a.dtype}: convert it.")
+    return torch.from_numpy(np.array(a, a.dtype.newbyteorder("=")))  # a copy: what is read only may stay that
+
+
+def chunks(xt: Array, size: int) -> Iterator[tuple[slice, Tensor]]:
+    """Targets `[b, nt, dx]` piece by piece, each as a tensor; only one piece of an array on disk is in memory."""
+    for i in range(0, xt.shape[1], size):
+        where = slice(i, min(i + size, xt.shape[1]))
+        yield where, to_tensor("xt", xt[:, where])
+
+
+def room(like: Array, shape: tuple[int, ...], dtype: torch.dtype, out: Any) -> Prediction:
+    """Where predictions go: what the user gave as `out`, or new arrays of the kind that the targets are."""
+    if out is None:
+        on = like.device if isinstance(like, Tensor) else "cpu"
+        mean, std = (torch.empty(shape, dtype=torch.promote_types(dtype, torch.float32), device=on) for _ in range(2))
+        return Prediction(mean, std) if isinstance(like, Tensor) else Prediction(mean.numpy(), std.numpy())
+    if not isinstance(out, tuple) or len(out) != 2 or not all(isinstance(a, Tensor | np.ndarray) for a in out):
+        raise ValueError("out must be a pair (mean, std) of tensors or numpy arrays.")
+    for name, a in zip(("mean", "std"), out, strict=True):
+        if tuple(a.shape) != shape:
+            raise ValueError(f"out must hold arrays of shape {shape}, got {tuple(a.shape)} for the {name}.")
+        if not (a.is_floating_point() if isinstance(a, Tensor) else a.dtype.kind == "f"):
+            raise ValueError(f"out must hold arrays of floating-point numbers, got {a.dtype} for the {name}.")
+    return Prediction(*out)
+
+
+def fill(
+    result: Prediction,
+    decode: Callable[[Tensor], Distribution],
+    pieces: Iterable[tuple[slice, Tensor]],
+    total: int,
+    progress: bool,
+) -> None:
+    """Decodes piece after piece into `result`, whose arrays have a batch dimension."""
+    columns = (
+        TextColumn("targets"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, disable=not progress) as shown:
+        bar = shown.add_task("", total=total)
+        for where, xt in pieces:
+            dist = decode(xt)
+            for array, values in zip(result, (dist.mean, dist.stddev), strict=True):
+                if isinstance(array, Tensor):
+                    array[:, where] = values.to(array.dtype).to(array.device)
+                else:
+                    array[:, where] = values.cpu().numpy()
+            shown.advance(bar, where.stop - where.start)
+
+
+class Last:
+    """What was computed last for each module, as long as the module lives. One result each."""
+
+    def __init__(self) -> None:
+        self.results: WeakKeyDictionary[nn.Module, tuple[bytes, Any]] = WeakKeyDictionary()
+
+    def get(self, module: nn.Module, inputs: Mapping[str, Tensor | None], compute: Callable[[], Any]) -> Any:
+        """`compute()`, or what it gave last time if neither the inputs nor anything about the weights has changed.
+
+        Contents are compared, by their hash: tensors may be changed in place, in more ways than torch counts.
+        """
+        device = next(module.parameters()).device.type
+        settings = repr((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device), module.training))
+        key = fingerprint({**module.state_dict(), **inputs}, settings)
+        known, result = self.results.get(module, (b"", None))
+        if known != key:
+            self.results.pop(module, None)  # two results would need twice the memory
+            result = compute()
+            self.results[module] = (key, result)
+        return result
+
+
+LAST = Last()
+"""The context that each model encoded last."""
+
+
+def fingerprint(tensors: Mapping[str, Tensor | None], more: str) -> bytes:
+    """A hash of names, kinds and contents."""
+    digest = hashlib.blake2b(more.encode(), digest_size=16)
+    for name, t in tensors.items():
+        digest.update(repr((name, None if t is None else (t.dtype, t.device, t.shape))).encode())
+        if t is not None:
+            digest.update(t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.digest()

@@ -1,0 +1,128 @@
+"""The tiled attention against its specification: values, gradients, memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from conftest import random_batch, small_model
+from shiftnp.attention import fused, reference
+from shiftnp.attention.fused import Net, Places
+from shiftnp.displacement import Geometry
+from shiftnp.nn.block import TEAttention
+from shiftnp.nn.mlp import MLP
+
+B, H, NQ, NK, D, DX, WIDTH = 3, 3, 7, 5, 4, 2, 8
+
+
+def make(dtype, period, masked, moves):
+    """Everything that attention needs, and what its outputs are weighed with."""
+    g = torch.Generator().manual_seed(0)
+
+    def gauss(*shape):
+        return torch.randn(shape, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
+
+    geometry = Geometry.of(DX, period, None)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        rho = MLP(H + DX + geometry.extra_features, H, WIDTH, bias_out=False).to(dtype)
+        phi = MLP(H, H, WIDTH).to(dtype) if moves else None
+    z = (gauss(B, H, NQ, D), gauss(B, H, NK, D), gauss(B, H, NK, D))
+    x = (gauss(B, NQ, DX), gauss(B, NK, DX), gauss(B, NQ, DX), gauss(B, NK, DX))
+    pairs = None
+    if masked:
+        pairs = torch.rand(B, NQ, NK, generator=g) < 0.6
+        pairs[0, 0] = False  # a query that sees nothing
+    weigh = (gauss(B, H, NQ, D).detach(), gauss(B, NQ, DX).detach())
+    return z, x, geometry, rho, phi, pairs, weigh
+
+
+def results(attend, setup):
+    """Outputs and all gradients."""
+    z, x, _, rho, phi, _, weigh = setup
+    out, step = attend(*setup[:-1])
+    outputs = [out] if step is None else [out, step]
+    loss = sum((o * w).sum() for o, w in zip(outputs, weigh, strict=False))
+    parameters = [*rho.parameters(), *([] if phi is None else phi.parameters())]
+    return [*outputs, *torch.autograd.grad(loss, [*z, *x, *parameters])]
+
+
+def specified(z, x, geometry, rho, phi, pairs):
+    d = geometry.between(x[0], x[1], x[2], x[3], x[0].dtype)
+    out, alpha = reference.te_attention(*z, geometry.features(d), rho, pairs)
+    return out, None if phi is None else reference.location_step(geometry.chord(d), alpha, phi, pairs)
+
+
+def tiled(tile, low_precision=False):
+    def attend(z, x, geometry, rho, phi, pairs):
+        nets = Net(*rho.parameters()), None if phi is None else Net(*phi.parameters())
+        return fused.attend(*z, Places(x[0], x[2]), Places(x[1], x[3]), *nets, geometry, pairs, tile, low_precision)
+
+    return attend
+
+
+def worst(ours, theirs):
+    """Largest difference relative to the largest entry, over all outputs and gradients."""
+    return max(float(((a - b).abs().max() / b.abs().max()).detach()) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("tile", [1, 20, 1000])  # one row, some rows, several tasks at once
+@pytest.mark.parametrize("period", [None, (2.0, None)])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("moves", [False, True])
+def test_same_function_same_gradients(tile, period, masked, moves):
+    setup = make(torch.float64, period, masked, moves)
+    assert worst(results(tiled(tile), setup), results(specified, setup)) < 1e-12
+
+
+@pytest.mark.parametrize(("low_precision", "tolerance"), [(False, 1e-5), (True, 2e-2)])
+def test_single_and_half_precision(low_precision, tolerance):
+    exact = results(specified, make(torch.float64, None, True, True))
+    rough = results(tiled(20, low_precision), make(torch.float32, None, True, True))
+    assert worst([r.double() for r in rough], exact) < tolerance
+
+
+@pytest.mark.parametrize("options", [{}, {"radius": 1.0}, {"period": 16.0}, {"location_update": False}])
+@pytest.mark.parametrize("name", ["te-tnp", "te-pt-tnp"])
+def test_models_use_it(name, options, monkeypatch):
+    """And give with it what they give with the specification, padded tasks included."""
+    model, batch = small_model(name, **options), random_batch(b=3, nc=6, nt=5)
+    mask = torch.arange(6) < torch.tensor([6, 3, 0])[:, None]
+    outcome = {}
+    for backend in ("reference", "fused"):
+        monkeypatch.setattr(TEAttention, "backend", backend)
+        model.zero_grad()
+        dist = model(batch.xc, batch.yc, batch.xt, mask)
+        dist.log_prob(batch.yt).mean().backward()
+        outcome[backend] = [dist.mean, dist.stddev, *(p.grad.clone() for p in model.parameters())]
+    for a, b in zip(*outcome.values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+MEMORY = """
+import resource, sys, torch
+from shiftnp.models import TETNP
+from shiftnp.nn.block import TEAttention
+nc, nt = int(sys.argv[1]), int(sys.argv[2])
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = TETNP(dx=1, dy=1, dz=32, layers=1)
+g = torch.Generator().manual_seed(0)
+def step(nc, nt):
+    x = torch.randn(1, nc + nt, 1, generator=g)
+    dist = model(x[:, :nc], x[:, :nc], x[:, nc:])
+    dist.log_prob(x[:, nc:]).mean().backward()
+step(8, 8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+step(nc, nt)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def test_memory_is_that_of_the_points_not_of_the_pairs():
+    """900,000 pairs of 32 numbers in two networks would be 500 MB and more."""
+    run = subprocess.run([sys.executable, "-c", MEMORY, "500", "1300"], capture_output=True, text=True, check=True)
+    assert float(run.stdout) < 100
