@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from shiftnp.attention.reference import Pairs, softmax_over_keys
 from shiftnp.displacement import Geometry
@@ -227,6 +228,8 @@ class Layers:
     def __init__(self, net: Net, scratch: Tensor) -> None:
         low: Any = (None if t is None else t.to(scratch.dtype) for t in net)
         self.net = Net(*low)
+        # Products with a handful of columns are slow unless these are many enough for the processor's registers.
+        self.wide = pad(self.net.w1, (0, -net.w1.shape[1] % 16))
         self.first, self.second, self.scratch = torch.empty_like(scratch), torch.empty_like(scratch), scratch
         self.out_dtype = torch.promote_types(net.w1.dtype, torch.float32)
         self.sums = [torch.zeros_like(t, dtype=self.out_dtype) for t in net if t is not None]
@@ -249,9 +252,9 @@ class Layers:
         dsecond = past_relu(torch.mm(dout, net.w3, out=self.scratch[:n]), second)
         middle = [dsecond.T @ first, dsecond.sum(0)]
         dfirst = past_relu(torch.mm(dsecond, net.w2, out=second), first)
-        for total, part in zip(self.sums, [dfirst.T @ x, dfirst.sum(0), *middle, *last], strict=True):
+        for total, part in zip(self.sums, [(x.T @ dfirst).T, dfirst.sum(0), *middle, *last], strict=True):
             total += part
-        return (dfirst @ net.w1).to(self.out_dtype)
+        return (dfirst @ self.wide)[:, : x.shape[1]].to(self.out_dtype)
 
 
 def past_relu(gradient: Tensor, output: Tensor) -> Tensor:

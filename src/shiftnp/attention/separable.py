@@ -12,6 +12,8 @@ keeps a query from looking at distances that it has never seen.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -20,14 +22,19 @@ from torch.nn.functional import scaled_dot_product_attention
 from shiftnp.attention.reference import Pairs
 
 
-def turn(z: Float[Tensor, "b h n c"], angle: Float[Tensor, "b h n r"], back: bool = False) -> Float[Tensor, "b h n c"]:
-    """The first `2 r` channels as `r` points in the plane, turned by the angles; the others stay."""
-    r = angle.shape[-1]
-    x, y, rest = z.split([r, r, z.shape[-1] - 2 * r], -1)
-    sin, cos = angle.sin().to(z.dtype), angle.cos().to(z.dtype)
-    if back:
-        sin = -sin
-    return torch.cat([x * cos - y * sin, x * sin + y * cos, rest], -1)
+class Turn(NamedTuple):
+    """Angles, as sine and cosine."""
+
+    sin: Float[Tensor, "b h n r"]
+    cos: Float[Tensor, "b h n r"]
+
+    def __call__(self, z: Float[Tensor, "b h n c"], back: bool = False) -> Float[Tensor, "b h n c"]:
+        """The first `2 r` channels as `r` points in the plane, turned by the angles; the others stay."""
+        r = self.sin.shape[-1]
+        x, y, rest = z.split([r, r, z.shape[-1] - 2 * r], -1)
+        sin = -self.sin if back else self.sin
+        parts = [x * self.cos - y * sin, x * sin + y * self.cos]
+        return torch.cat(parts if rest.shape[-1] == 0 else [*parts, rest], -1)
 
 
 def attend(

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from torch import Tensor
 
-from shiftnp.bench.train import machine
+from shiftnp.bench.machine import machine, peak_megabytes
 from shiftnp.models import MODELS
 
 NEIGHBOURS = 16
@@ -122,17 +120,6 @@ def raster(n: int, side: float) -> Tensor:
     m = math.ceil(math.sqrt(n))
     line = torch.linspace(0, side, m)
     return torch.cartesian_prod(line, line)[:n]
-
-
-def peak_megabytes() -> float:
-    """The most memory that this process has held. The system's own count comes second: it includes that of the process
-    that started this one."""
-    status = Path("/proc/self/status")
-    for line in status.read_text().splitlines() if status.exists() else []:
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 1024)
 
 
 def summary(title: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -6,8 +6,6 @@ what slows the machine down slows all models down alike. Ratios are then worth m
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from shiftnp.batch import Batch
+from shiftnp.bench.machine import machine
 from shiftnp.checkpoint import Run
 from shiftnp.experiments.base import PresetName, Row
 from shiftnp.experiments.timing import TIMING
@@ -128,27 +127,6 @@ def summary(row: Row, seconds: Sequence[float], unit: Sequence[float]) -> dict[s
         "ratio": float(np.median(seconds[:both]) / np.median(unit[:both])) if both else None,
         "paper_ratio": None if figures is None else figures[0],
     }
-
-
-def machine() -> dict[str, Any]:
-    """What the figures depend on."""
-    return {
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "system": platform.platform(),
-    }
-
-
-def processor() -> str:
-    """The name that the processor gives itself, where the system tells it."""
-    info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else []:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def table(result: dict[str, Any]) -> Table:

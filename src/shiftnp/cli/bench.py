@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -53,5 +55,5 @@ class Bench:
         Console().print(table)
         if self.out is not None:
             self.out.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self.out, result)
+            write_json(self.out, {"command": shlex.join(["shiftnp", *sys.argv[1:]]), **result})
             print(self.out.resolve())

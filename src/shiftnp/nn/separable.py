@@ -73,16 +73,20 @@ class SeparableAttention(nn.Module):
         zq, zk, v = (t.to(dtype) for t in self.heads.project(q.z, k.z))
         # Only differences count, so that places may be taken relative to anything that moves with the data.
         centre = Geometry.centre(k.x, k.mask)
-        xq, xk = _place(q, centre), _place(k, centre)
-        of_q = [zq * zq.shape[-1] ** -0.5]
-        of_k = [zk, separable.turn(split(self.to_k_waves(k.z)), self.waves(xk))]
-        of_q.append(separable.turn(split(self.to_q_waves(q.z)) * self.frequencies**-0.5, self.waves(xq)))
+        xk = _place(k, centre)
+        alike = q.x is k.x and q.moved is k.moved  # self-attention
+        xq = xk if alike else _place(q, centre)
+        turn_k = self.waves(xk)
+        turn_q = turn_k if alike else self.waves(xq)
+        of_q = [zq * zq.shape[-1] ** -0.5, turn_q(split(self.to_q_waves(q.z)) * self.frequencies**-0.5)]
+        of_k = [zk, turn_k(split(self.to_k_waves(k.z)))]
         if self.to_window is not None:
             near_q, near_k = (_to_heads(f, zq) for f in self.geometry.factors(xq, xk))
             of_q.append(softplus(split(self.to_window(q.z))) * near_q)
             of_k.append(near_k)
         if self.value_waves is not None:
-            v = separable.turn(v, self.value_waves(xk))
+            turn = self.value_waves(xk)
+            v, turn = turn(v), turn if alike else self.value_waves(xq)
         if self.to_pull is not None:
             v, channels = torch.cat([v, _to_heads(self.geometry.embed(xk), v)], -1), v.shape[-1]
         with torch.autocast(v.device.type, enabled=False):
@@ -98,7 +102,7 @@ class SeparableAttention(nn.Module):
                 step = step * some
             moved = step if moved is None else moved + step
         if self.value_waves is not None:
-            out = separable.turn(out, self.value_waves(xq), back=True)
+            out = turn(out, back=True)
         return self.heads.join(out, sight), moved
 
 
@@ -115,11 +119,12 @@ class Waves(nn.Module):
         self.free = nn.Parameter(vectors[..., flat]) if flat else None
         self.register_buffer("fixed", geometry.whole_waves(vectors)[..., circles] if circles else None)
 
-    def forward(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b h n r"]:
-        """`w . x`, in float32 at least: a phase is no place for rounding."""
+    def forward(self, x: Float[Tensor, "b n dx"]) -> separable.Turn:
+        """By the angles `w . x`, in float32 at least: a phase is no place for rounding."""
         parts = [part for part in (self.free, self.fixed) if part is not None]
-        with torch.autocast(x.device.type, enabled=False):
-            return torch.einsum("bnd,hrd->bhnr", x[..., self.order], torch.cat(parts, -1).to(x.dtype))
+        vectors = torch.cat(parts, -1).to(x.dtype)[:, None]  # [h, 1, r, dx]
+        angle = (x[:, None, :, None, self.order] * vectors).sum(-1)
+        return separable.Turn(angle.sin(), angle.cos())
 
 
 def _place(t: Tokens, centre: Float[Tensor, "b 1 dx"]) -> Float[Tensor, "b n dx"]:

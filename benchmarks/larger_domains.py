@@ -1,0 +1,100 @@
+"""Theorem 2 at work: what happens on domains larger than those of training?
+
+    python benchmarks/larger_domains.py
+
+Small models learn from Gaussian processes on [-2, 2], then predict on domains 1, 2, 5, 20 and 100 times as long, with
+as many points per unit of length. Writes results/larger-domains.json and docs/larger-domains.png. About ten minutes on
+two cores.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+
+from shiftnp.bench.machine import machine
+from shiftnp.checkpoint import Run
+from shiftnp.metrics import log_likelihood
+from shiftnp.settings import RunConfig, Training
+from shiftnp.tasks.base import generator_for
+from shiftnp.tasks.gp import GPOracle, GPTask
+from shiftnp.training import train
+
+TASK: dict[str, Any] = {"kernels": ("se", "matern52"), "length": (0.2, 0.5), "points": (16, 48), "targets": 32}
+TASK |= {"context": (-2.0, 2.0), "target": (-2.0, 2.0)}
+SIZE = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 3}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "TNP": ("tnp", SIZE),
+    "TE-TNP, radius 1": ("te-tnp", {**SIZE, "radius": 1.0, "location_update": False}),
+    "TE-TNP, separable": ("te-tnp", {**SIZE, "kernel": "separable", "location_update": False}),
+    "TE-TNP, separable, no window": (
+        "te-tnp",
+        {**SIZE, "kernel": "separable", "location_update": False, "window": False},
+    ),
+}
+TRAINING = Training(steps=2000, learning_rate=2e-3, schedule="cosine", warmup=100, valid_every=1000, valid_tasks=64)
+TIMES = (1, 2, 5, 20, 100)
+POINTS = 8  # of context and of targets for each unit of length
+TASKS = {1: 64, 2: 64, 5: 32, 20: 16, 100: 8}
+
+
+def test_batches(times: int) -> Any:
+    """Data sets on a domain that many times as long, one at a time, with what they were drawn from."""
+    half, n = 2.0 * times, 4 * POINTS * times
+    task = GPTask(**{**TASK, "context": (-half, half), "target": (-half, half), "points": (n, n), "targets": n})
+    for i in range(TASKS[times]):
+        batch, truth = task.sample_with_truth(1, generator_for(1, i))
+        yield batch, GPOracle(task, truth)
+
+
+def main() -> None:
+    scores: dict[str, dict[str, list[float]]] = {name: {} for name in ("oracle", *MODELS)}
+    models = {}
+    for name, (kind, settings) in MODELS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            config = RunConfig(kind, "gp-1d", TRAINING, settings, TASK)
+            run = Run.create(Path(folder), config)
+            train(run, gap=False)
+            models[name] = run.model()
+    with torch.no_grad():
+        for times in TIMES:
+            rows: dict[str, list[float]] = {name: [] for name in scores}
+            for batch, oracle in test_batches(times):
+                for name, predict in {"oracle": oracle, **models}.items():
+                    prediction = predict(batch.xc, batch.yc, batch.xt)
+                    rows[name].append(float(log_likelihood(prediction, batch.yt.to(prediction.mean.dtype)).mean()))
+            for name, values in rows.items():
+                v = torch.tensor(values)
+                scores[name][str(times)] = [float(v.mean()), float(v.std() / len(v) ** 0.5)]
+                print(f"{times:4} x  {name:30} {v.mean():+.3f}")
+    root = Path(__file__).parent.parent
+    result = {
+        "what": "log-likelihood per target, mean and standard error over tasks, by length of the domain",
+        "command": "python benchmarks/larger_domains.py",
+        "seed": TRAINING.seed,
+        "training": {"steps": TRAINING.steps, "task": TASK, "size": SIZE},
+        "machine": machine(),
+        "scores": scores,
+    }
+    (root / "results/larger-domains.json").write_text(json.dumps(result, indent=2) + "\n")
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    ax = figure.subplots()
+    for name, by_times in scores.items():
+        mean, error = zip(*by_times.values(), strict=True)
+        style = {"color": "0.5", "linestyle": "--"} if name == "oracle" else {"marker": "o"}
+        ax.errorbar([4 * t for t in TIMES], mean, error, label=name, **style)
+    ax.axvspan(3.4, 4.6, color="0.9", zorder=0)
+    lowest = min(v[0] for name in ("TE-TNP, radius 1", "oracle") for v in scores[name].values())
+    ax.set(xscale="log", xlabel="length of the domain (trained on 4)", ylabel="log-likelihood per target")
+    ax.set_ylim(bottom=lowest - 3, top=max(v[0] for v in scores["oracle"].values()) + 0.3)
+    ax.legend(fontsize="small")
+    figure.savefig(root / "docs/larger-domains.png", dpi=130)
+
+
+if __name__ == "__main__":
+    main()

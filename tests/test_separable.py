@@ -1,0 +1,76 @@
+"""The kernel that factors: against its formula, written out for every pair."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import softplus
+
+from shiftnp.displacement import Geometry
+from shiftnp.nn.separable import SeparableAttention
+from shiftnp.nn.tokens import Tokens
+
+B, NQ, NK, DX, DZ, H, D = 2, 4, 5, 2, 6, 3, 4
+
+
+def by_pairs(attention, q, k):
+    """Scores from displacements alone, pair by pair, and turned values."""
+    heads, d = attention.heads, q.x[:, :, None] - k.x[:, None]  # [b, nq, nk, dx]
+    zq, zk, v = heads.project(q.z, k.z)
+    score = torch.einsum("bhqd,bhkd->bhqk", zq, zk) / math.sqrt(D)
+    complex_q, complex_k = (
+        torch.complex(*heads.split(layer(z)).chunk(2, -1))
+        for layer, z in ((attention.to_q_waves, q.z), (attention.to_k_waves, k.z))
+    )
+    phase = torch.exp(1j * torch.einsum("bqkd,hrd->bhqkr", d, attention.waves.free))
+    waves = torch.einsum("bhqr,bhkr,bhqkr->bhqk", complex_q, complex_k.conj(), phase)
+    score = score + waves.real / math.sqrt(attention.frequencies)
+    width = softplus(heads.split(attention.to_window(q.z)))
+    score = score - width * d.square().sum(-1)[:, None]
+    alpha = score.softmax(-1).to(torch.complex128)
+    turned = torch.exp(-1j * torch.einsum("bqkd,hrd->bhqkr", d, attention.value_waves.free))
+    out = torch.einsum("bhqk,bhqkr,bhkr->bhqr", alpha, turned, torch.complex(*v.chunk(2, -1)))
+    pull = heads.split(attention.to_pull(q.z))
+    step = (pull * torch.einsum("bhqk,bqkd->bhqd", alpha.real, -d)).mean(1)
+    return heads.join(torch.cat([out.real, out.imag], -1), None), step
+
+
+@pytest.fixture
+def setup():
+    g = torch.Generator().manual_seed(0)
+
+    def gauss(*shape):
+        return torch.randn(shape, generator=g, dtype=torch.float64)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        attention = SeparableAttention(DZ, H, D, Geometry(), DX, moves=True, frequencies=3).double()
+    return attention, Tokens(gauss(B, NQ, DZ), gauss(B, NQ, DX)), Tokens(gauss(B, NK, DZ), gauss(B, NK, DX))
+
+
+def test_it_is_its_formula(setup):
+    attention, q, k = setup
+    for ours, formula in zip(attention(q, k, None), by_pairs(attention, q, k), strict=True):
+        torch.testing.assert_close(ours, formula, rtol=1e-10, atol=1e-10)
+
+
+def test_self_attention_takes_no_short_cut(setup):
+    attention, q, _ = setup
+    copy = q._replace(x=q.x.clone())
+    for same, other in zip(attention(q, q, None), attention(q, copy, None), strict=True):
+        torch.testing.assert_close(same, other, rtol=1e-12, atol=1e-12)
+
+
+def test_along_a_circle_whole_waves_fit():
+    attention = SeparableAttention(DZ, H, D, Geometry.of(2, (8.0, None), None), 2, moves=True)
+    whole = attention.waves.fixed[..., 0] * 8 / (2 * math.pi)
+    torch.testing.assert_close(whole, whole.round())
+    assert attention.waves.free.shape[-1] == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("band", (2.0, 1.0)), ("turned", 1.5)])
+def test_settings_that_make_no_sense_are_refused(name, value):
+    with pytest.raises(ValueError, match=name):
+        SeparableAttention(DZ, H, D, Geometry(), 1, moves=False, **{name: value})
