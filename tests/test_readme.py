@@ -37,6 +37,20 @@ def test_figures_are_the_measured_ones():
     assert f"{flow['seconds per trajectory']} s on two cores" in README
 
 
+def test_speeds_are_the_measured_ones():
+    attention = json.loads((ROOT / "results/attention.json").read_text())
+    steps = {name: entry["median"] for name, entry in attention["steps"].items()}
+    for name, seconds in steps.items():
+        plain = steps.get(f"{name.split(',')[0]}, plain formula")
+        assert f"| {name} | {seconds:.3f} | {'' if plain is None else f'{plain / seconds:.2f} x '}|" in README
+    memory = {(row["backend"], row["context"]): row["MB"] for row in attention["memory"]}
+    assert f"adds {memory['fused', 1000]} MB" in README
+    for entry in json.loads((ROOT / "results/scale.json").read_text())["models"].values():
+        largest = entry["sizes"][-1]
+        assert largest["context"] == 100_000
+        assert f"{largest['encode'] + largest['predict']:.1f} s and {largest['megabytes']:.0f} MB" in README
+
+
 def test_the_task_table_is_complete():
     section = README[README.index("## Tasks") : README.index("## Where things are")]
     for name in TASKS:
