@@ -51,6 +51,17 @@ def test_speeds_are_the_measured_ones():
         assert f"{largest['encode'] + largest['predict']:.1f} s and {largest['megabytes']:.0f} MB" in README
 
 
+def test_the_page_on_the_separable_kernel_tells_what_was_measured():
+    page = (ROOT / "docs/separable.md").read_text()
+    for run in json.loads((ROOT / "results/separable-gp-1d.json").read_text())["runs"].values():
+        for name in ("delta-0.0", "delta-1.0"):
+            score, gap = run["sets"][name]["log_likelihood"], run["sets"][name]["gap"]
+            assert f"{score['mean']:.3f} ± {score['standard_error']:.3f} | {gap['mean']:.3f} |" in page
+    steps = json.loads((ROOT / "results/attention.json").read_text())["steps"]
+    for name in ("TE-TNP, separable", "TE-PT-TNP-32, separable"):
+        assert f"{steps[name]['median'] / steps['TNP']['median']:.2f} times" in page
+
+
 def test_the_task_table_is_complete():
     section = README[README.index("## Tasks") : README.index("## Where things are")]
     for name in TASKS:
@@ -65,10 +76,10 @@ def test_the_model_table_is_complete():
 
 
 def test_links_lead_somewhere():
-    for document in ("README.md", "CONTRIBUTING.md"):
-        prose = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.DOTALL)
+    for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        prose = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
         for link in re.findall(r"\]\(((?!http)[^)]+)\)", prose):
-            assert (ROOT / link).exists(), f"{document} links to {link}"
+            assert (document.parent / link).exists(), f"{document.name} links to {link}"
 
 
 def test_the_module_map_is_complete():
