@@ -14,6 +14,7 @@ from shiftnp.attention.fused import Net, Places
 from shiftnp.displacement import Geometry
 from shiftnp.nn.block import TEAttention
 from shiftnp.nn.mlp import MLP
+from shiftnp.training import arithmetic
 
 B, H, NQ, NK, D, DX, WIDTH = 3, 3, 7, 5, 4, 2, 8
 
@@ -69,7 +70,7 @@ def worst(ours, theirs):
     return max(float(((a - b).abs().max() / b.abs().max()).detach()) for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("tile", [1, 20, 1000])  # one row, some rows, several tasks at once
+@pytest.mark.parametrize("tile", [3, 20, 1000])  # part of a row, some rows, several tasks at once
 @pytest.mark.parametrize("period", [None, (2.0, None)])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("moves", [False, True])
@@ -83,6 +84,34 @@ def test_single_and_half_precision(low_precision, tolerance):
     exact = results(specified, make(torch.float64, None, True, True))
     rough = results(tiled(20, low_precision), make(torch.float32, None, True, True))
     assert worst([r.double() for r in rough], exact) < tolerance
+
+
+def test_only_the_networks_of_pairs_in_half_precision(monkeypatch):
+    """Nearly all of the work, nearly none of the rounding: the rest of the model stays as it is."""
+    monkeypatch.setattr(fused, "LOW_PRECISION", True)
+    batch, gradients = random_batch(b=3, nc=6, nt=5), {}
+    for precision in ("float64", "float32", "bf16", "bf16-pairs"):
+        model = small_model("te-tnp").to(torch.float64 if precision == "float64" else torch.float32)
+        with arithmetic("float32" if precision == "float64" else precision, torch.device("cpu")):
+            dist = model(batch.xc, batch.yc, batch.xt)
+        dist.log_prob(batch.yt).mean().backward()
+        gradients[precision] = torch.cat([p.grad.double().flatten() for p in model.parameters()])
+    exact = gradients.pop("float64")
+    off = {precision: float((g - exact).norm() / exact.norm()) for precision, g in gradients.items()}
+    assert off["float32"] < 1e-5
+    assert off["float32"] < off["bf16-pairs"] < 2e-2
+    assert off["bf16-pairs"] < off["bf16"]
+
+
+def test_half_precision_only_where_it_pays(monkeypatch):
+    here = torch.device("cpu")
+    for pays in (True, False):
+        monkeypatch.setattr(fused, "LOW_PRECISION", pays)
+        assert not fused.uses_low_precision(here)
+        with fused.low_precision():
+            assert fused.uses_low_precision(here) is pays
+        with torch.autocast("cpu", torch.bfloat16):
+            assert fused.uses_low_precision(here) is pays
 
 
 @pytest.mark.parametrize("options", [{}, {"radius": 1.0}, {"period": 16.0}, {"location_update": False}])

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from shiftnp.typing import Real
 
 Schedule = Literal["constant", "cosine"]
-Precision = Literal["float32", "bf16"]
+Precision = Literal["float32", "bf16", "bf16-pairs"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Training:
         schedule: of the learning rate: "constant", or "cosine" down to zero at the last step.
         warmup: steps over which the learning rate rises from zero.
         ema: decay of the moving average of the weights that is validated and kept; None: the weights themselves.
-        precision: "bf16" runs products in bfloat16 where torch deems it safe; weights stay float32.
+        precision: "bf16" runs products in bfloat16 where torch deems it safe, "bf16-pairs" only those in the networks
+            of pairs, which are nearly all of the work of the paper's kernel; weights stay float32.
         seed: decides initial weights and data.
         log_every: steps between two entries of the loss in `metrics.jsonl`.
         valid_every: steps between two validations.

@@ -17,12 +17,14 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from shiftnp.attention import fused
 from shiftnp.batch import Batch
 from shiftnp.checkpoint import Run
 from shiftnp.evaluation import best_possible
 from shiftnp.journal import Journal
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import NeuralProcess
+from shiftnp.settings import Precision
 from shiftnp.tasks import Stream
 from shiftnp.typing import Real
 
@@ -72,7 +74,7 @@ def train(
         saved, scores = time.perf_counter(), torch.zeros(0)
         while state.step < settings.steps:
             batch = next(batches).to(fabric.device)
-            with torch.autocast(fabric.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+            with arithmetic(settings.precision, fabric.device):
                 prediction = module(batch.xc, batch.yc, batch.xt, batch.mask_c)
             loss = -log_likelihood(prediction, batch.yt, batch.mask_t).mean()
             stepper.zero_grad()
@@ -167,6 +169,13 @@ class State:
             "seconds": seconds,
             "threads": torch.get_num_threads(),
         }
+
+
+def arithmetic(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """What a forward pass in that precision runs in."""
+    if precision == "bf16-pairs":
+        return fused.low_precision()
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def update(state: State, stepper: Any, run: Run) -> None:

@@ -2,8 +2,10 @@
 
 The specification, `reference.py`, writes the hidden activations of `rho` and `phi` for every pair to memory and keeps
 them for the backward pass. Here a tile of rows (some queries with all their keys) goes from scores to gradients in
-buffers that stay in the processor's cache, and the next tile uses them again. What is kept between the passes is small:
-queries, keys, values and places, nothing of a pair. Memory grows linearly with the number of points.
+buffers that stay in the processor's cache, and the next tile uses them again. If one row alone has too many keys for
+that, the networks stream over them and only its scores are ever whole, a number for each key and head. What is kept
+between the passes is small: queries, keys, values and places, nothing of a pair. Memory grows linearly with the number
+of points.
 
 Same parameters, same function: tested against the reference, values and gradients. Plain torch operations, not run on a
 GPU yet.
@@ -12,6 +14,8 @@ GPU yet.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
@@ -23,15 +27,31 @@ from shiftnp.attention.reference import Pairs, softmax_over_keys
 from shiftnp.displacement import Geometry
 
 TILE = {"cpu": 4096, "cuda": 1 << 18}
-"""Pairs in a tile, unless one row has more: on a CPU, few enough for the cache."""
+"""Pairs whose hidden activations are held at once: on a CPU, few enough for the cache."""
 
 
 LOW_PRECISION: bool | None = None
-"""Whether networks may run in bfloat16 when autocast allows it (None: where the processor multiplies it itself)."""
+"""Whether networks run in bfloat16 when they are allowed to (None: where the processor multiplies it itself)."""
+_allowed = ContextVar("_allowed", default=False)
+
+
+@contextmanager
+def low_precision() -> Iterator[None]:
+    """Allows the networks bfloat16, as autocast would, and leaves everything else as it is."""
+    before = _allowed.set(True)
+    try:
+        yield
+    finally:
+        _allowed.reset(before)
+
+
+def uses_low_precision(device: torch.device) -> bool:
+    """Whether networks run in bfloat16 here and now."""
+    return (_allowed.get() or torch.is_autocast_enabled(device.type)) and low_precision_pays(device)
 
 
 def low_precision_pays(device: torch.device) -> bool:
-    """Whether to follow autocast into bfloat16: emulated, it is tens of times slower than float32."""
+    """Whether it is worth it: emulated, bfloat16 is tens of times slower than float32."""
     if LOW_PRECISION is not None:
         return LOW_PRECISION
     if device.type != "cpu":
@@ -144,8 +164,8 @@ class Work:
         self.scale = q.shape[-1] ** -0.5
         self.q, self.k, self.v = q.to(self.dtype) * self.scale, k.to(self.dtype), v.to(self.dtype)
         self.xq, self.xk, self.mq, self.mk, self.pairs = xq, xk, mq, mk, pairs
-        self.size = max(self.size, k.shape[2])
-        scratch = q.new_empty(self.size, len(weights[1]), dtype=torch.bfloat16 if low else self.dtype)
+        pairs_at_most = min(self.size, q.shape[0] * q.shape[2] * k.shape[2])
+        scratch = q.new_empty(pairs_at_most, len(weights[1]), dtype=torch.bfloat16 if low else self.dtype)
         self.rho = Layers(Net(*weights[:5]), scratch)
         self.phi: Layers | None = None
         if len(weights) > 5:
@@ -219,7 +239,7 @@ class Work:
 
 
 class Layers:
-    """A network at work on one tile after the other.
+    """A network at work on one tile after the other. A tile that is too large for the buffers goes through in parts.
 
     Args:
         scratch: a buffer for gradients, which networks may share; its dtype is that of the products.
@@ -237,6 +257,8 @@ class Layers:
 
     def __call__(self, x: Float[Tensor, "p d_in"]) -> Float[Tensor, "p d_out"]:
         net, n = self.net, len(x)
+        if n > len(self.scratch):
+            return torch.cat([self(part) for part in x.split(len(self.scratch))])
         first = torch.addmm(net.b1, x.to(net.w1.dtype), net.w1.T, out=self.first[:n]).relu_()
         second = torch.addmm(net.b2, first, net.w2.T, out=self.second[:n]).relu_()
         out = second @ net.w3.T if net.b3 is None else torch.addmm(net.b3, second, net.w3.T)
@@ -246,6 +268,9 @@ class Layers:
         """The gradient of the inputs, and the weights' added to `sums`. Uses what the last call left in the buffers,
         and overwrites it."""
         net, n = self.net, len(x)
+        if n > len(self.scratch):
+            parts = zip(x.split(len(self.scratch)), dout.split(len(self.scratch)), strict=True)
+            return torch.cat([self._again(*part) for part in parts])
         x, dout = x.to(net.w1.dtype), dout.to(net.w1.dtype)
         first, second = self.first[:n], self.second[:n]
         last = [dout.T @ second, *([] if net.b3 is None else [dout.sum(0)])]
@@ -255,6 +280,11 @@ class Layers:
         for total, part in zip(self.sums, [(x.T @ dfirst).T, dfirst.sum(0), *middle, *last], strict=True):
             total += part
         return (dfirst @ self.wide)[:, : x.shape[1]].to(self.out_dtype)
+
+    def _again(self, x: Float[Tensor, "p d_in"], dout: Float[Tensor, "p d_out"]) -> Float[Tensor, "p d_in"]:
+        """The same for a part of a tile, whose activations the buffers no longer hold."""
+        self(x)
+        return self.backward(x, dout)
 
 
 def past_relu(gradient: Tensor, output: Tensor) -> Tensor:

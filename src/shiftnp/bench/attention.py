@@ -28,21 +28,23 @@ from shiftnp.bench.machine import machine, peak_megabytes
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import MODELS, NeuralProcess
 from shiftnp.nn.block import TEAttention
+from shiftnp.settings import Precision
 from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.gp import GPTask
+from shiftnp.training import arithmetic
 
 SEPARABLE = {"kernel": "separable", "location_update": False}
-CASES: dict[str, tuple[str, dict[str, Any], str, bool]] = {
-    # name: model, its settings, backend of the paper's kernel, whether products are in bfloat16
-    "TNP": ("tnp", {}, "fused", False),
-    "TE-TNP, plain formula": ("te-tnp", {}, "reference", False),
-    "TE-TNP, tiled": ("te-tnp", {}, "fused", False),
-    "TE-TNP, tiled, bf16": ("te-tnp", {}, "fused", True),
-    "TE-PT-TNP-32, plain formula": ("te-pt-tnp", {"pseudo": 32}, "reference", False),
-    "TE-PT-TNP-32, tiled": ("te-pt-tnp", {"pseudo": 32}, "fused", False),
-    "TE-PT-TNP-32, tiled, bf16": ("te-pt-tnp", {"pseudo": 32}, "fused", True),
-    "TE-TNP, separable": ("te-tnp", SEPARABLE, "fused", False),
-    "TE-PT-TNP-32, separable": ("te-pt-tnp", {"pseudo": 32, **SEPARABLE}, "fused", False),
+CASES: dict[str, tuple[str, dict[str, Any], str, Precision]] = {
+    # name: model, its settings, backend of the paper's kernel, precision
+    "TNP": ("tnp", {}, "fused", "float32"),
+    "TE-TNP, plain formula": ("te-tnp", {}, "reference", "float32"),
+    "TE-TNP, tiled": ("te-tnp", {}, "fused", "float32"),
+    "TE-TNP, tiled, bf16": ("te-tnp", {}, "fused", "bf16-pairs"),
+    "TE-PT-TNP-32, plain formula": ("te-pt-tnp", {"pseudo": 32}, "reference", "float32"),
+    "TE-PT-TNP-32, tiled": ("te-pt-tnp", {"pseudo": 32}, "fused", "float32"),
+    "TE-PT-TNP-32, tiled, bf16": ("te-pt-tnp", {"pseudo": 32}, "fused", "bf16-pairs"),
+    "TE-TNP, separable": ("te-tnp", SEPARABLE, "fused", "float32"),
+    "TE-PT-TNP-32, separable": ("te-pt-tnp", {"pseudo": 32, **SEPARABLE}, "fused", "float32"),
 }
 
 
@@ -51,16 +53,16 @@ def measure(repeats: int = 5, seed: int = 0, context: int = 64, quiet: bool = Fa
     bf16 = low_precision_pays(torch.device("cpu"))
     batch = GPTask(points=(context, context)).sample(16, generator_for(seed, 0))
     models: dict[tuple[str, str], NeuralProcess] = {}
-    seconds: dict[str, list[float]] = {name: [] for name, case in CASES.items() if not case[3] or bf16}
+    seconds: dict[str, list[float]] = {name: [] for name, case in CASES.items() if case[3] == "float32" or bf16}
     with Progress(transient=True, disable=quiet) as progress:
         bar = progress.add_task("training steps", total=len(seconds) * (repeats + 1))
         for i in range(repeats + 1):
             for name in seconds:
-                kind, settings, backend, low = CASES[name]
+                kind, settings, backend, precision = CASES[name]
                 model = models.setdefault((kind, str(settings)), make(kind, settings, seed))
                 with computed_by(backend):
                     start = time.perf_counter()
-                    step(model, batch, low)
+                    step(model, batch, precision)
                     if i > 0:  # the first pays for what is set up once
                         seconds[name].append(time.perf_counter() - start)
                 progress.advance(bar)
@@ -75,7 +77,12 @@ def measure(repeats: int = 5, seed: int = 0, context: int = 64, quiet: bool = Fa
     }
 
 
-PRECISIONS = {"tiled, float32": ("fused", False), "tiled, bf16": ("fused", True), "plain, bf16": ("reference", True)}
+PRECISIONS: dict[str, tuple[str, Precision]] = {
+    "tiled, float32": ("fused", "float32"),
+    "tiled, bf16 in the networks of pairs": ("fused", "bf16-pairs"),
+    "tiled, bf16 everywhere": ("fused", "bf16"),
+    "plain formula, bf16 everywhere": ("reference", "bf16"),
+}
 
 
 def make(kind: str, settings: dict[str, Any], seed: int) -> NeuralProcess:
@@ -84,9 +91,9 @@ def make(kind: str, settings: dict[str, Any], seed: int) -> NeuralProcess:
         return MODELS[kind](dx=1, dy=1, **settings)
 
 
-def step(model: NeuralProcess, batch: Batch, low: bool = False) -> None:
+def step(model: NeuralProcess, batch: Batch, precision: Precision = "float32") -> None:
     """Forward and backward."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=low):
+    with arithmetic(precision, torch.device("cpu")):
         prediction = model(batch.xc, batch.yc, batch.xt)
     model.zero_grad()
     (-log_likelihood(prediction, batch.yt).mean()).backward()
@@ -136,17 +143,17 @@ def added_memory(backend: str, nc: int, nt: int) -> float:
     return peak_megabytes() - before
 
 
-def gradient_error(backend: str, low: bool) -> dict[str, float]:
+def gradient_error(backend: str, precision: Precision) -> dict[str, float]:
     """How far the gradient is from that of the plain formula in float64, relative to its length: as a whole, and for
-    the worst parameter. The paper's TE-TNP on four tasks; with `low` all of it runs in bfloat16, as in training."""
+    the worst parameter. The paper's TE-TNP on four tasks."""
     batch = GPTask(points=(32, 32), targets=32).sample(4, generator_for(0, 0))
     exact, rough = make("te-tnp", {}, 0).double(), make("te-tnp", {}, 0)
     with computed_by("reference"):
         step(exact, batch.to(torch.float64))
-    before, fused.LOW_PRECISION = fused.LOW_PRECISION, low
+    before, fused.LOW_PRECISION = fused.LOW_PRECISION, True
     try:
         with computed_by(backend):
-            step(rough, batch, low)
+            step(rough, batch, precision)
     finally:
         fused.LOW_PRECISION = before
     a, b = ([p.grad.double() for p in m.parameters() if p.grad is not None] for m in (exact, rough))

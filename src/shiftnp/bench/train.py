@@ -26,6 +26,7 @@ from shiftnp.metrics import log_likelihood
 from shiftnp.models import NeuralProcess
 from shiftnp.settings import Training
 from shiftnp.tasks import Stream
+from shiftnp.training import arithmetic
 
 UNIT = "tnp"
 """The row whose time is one."""
@@ -104,7 +105,7 @@ class Stepper:
         self.optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
 
     def step(self, batch: Batch) -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.training.precision == "bf16"):
+        with arithmetic(self.training.precision, torch.device("cpu")):
             prediction = self.model(batch.xc, batch.yc, batch.xt, batch.mask_c)
         loss = -log_likelihood(prediction, batch.yt, batch.mask_t).mean()
         self.optimiser.zero_grad()

@@ -63,7 +63,7 @@ class Train:
     ema: Number = None
     """Decay of a moving average of the weights, for instance 0.999."""
     precision: Precision | None = None
-    """bf16: products in bfloat16 where that is safe."""
+    """bf16: products in bfloat16 where that is safe; bf16-pairs: only those of the paper's networks of pairs."""
     seed: Whole = None
     """Decides initial weights and data."""
     log_every: Whole = None

@@ -80,7 +80,7 @@ class TEAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         rho = fused.Net(*self.rho.parameters())
         phi = None if self.phi is None else fused.Net(*self.phi.parameters())
-        low = torch.is_autocast_enabled(q.device.type) and fused.low_precision_pays(q.device)
+        low = fused.uses_low_precision(q.device)
         return fused.attend(q, k, v, at_q, at_k, rho, phi, self.geometry, pairs, low_precision=low)
 
 
