@@ -13,6 +13,7 @@ import torch
 
 from conftest import random_batch, small_model
 from shiftnp import prediction
+from shiftnp.attention import fused
 from shiftnp.bench import scale
 from shiftnp.models import MODELS
 from shiftnp.nn import transformer
@@ -47,6 +48,22 @@ def test_neighbours(monkeypatch, limit):
     model = small_model("te-tnp", dx=2, dy=2, radius=0.5)
     dist = model(*CONTEXT, BATCH.xt)
     torch.testing.assert_close(model.predict(*CONTEXT, BATCH.xt, chunk=5).mean, dist.mean)
+
+
+def test_targets_of_a_chunk_are_neighbours_and_come_out_where_they_went_in(monkeypatch):
+    monkeypatch.setattr(transformer, "DENSE", 0)
+    model, g = small_model("te-tnp", dx=2, dy=2, radius=0.5), torch.Generator().manual_seed(0)
+    (xc, yc), xt = (t[0] for t in CONTEXT), 20 * torch.rand(64, 2, generator=g, dtype=torch.float64)
+    chunks, decode = [], model.decode
+    monkeypatch.setattr(model, "decode", lambda encoded, x: chunks.append(x[0]) or decode(encoded, x))
+    dist = model(xc[None], yc[None], xt[None])
+    for kind in (xt, xt.numpy()):
+        chunks.clear()
+        mean, std = model.predict(xc, yc, kind, chunk=4)
+        torch.testing.assert_close(torch.as_tensor(mean), dist.mean[0])
+        torch.testing.assert_close(torch.as_tensor(std), dist.stddev[0])
+        assert len(chunks) == 16
+        assert torch.stack([x[:, 0].std() for x in chunks]).mean() < xt[:, 0].std() / 4  # rows of cells
 
 
 def test_mixtures_have_a_standard_deviation():
@@ -167,6 +184,15 @@ def test_precision_of_autocast_is_part_of_what_is_remembered(counted):
     model, calls = counted
     model.float().predict(*CONTEXT, BATCH.xt)
     with torch.autocast("cpu", dtype=torch.bfloat16):
+        model.predict(*CONTEXT, BATCH.xt)
+    assert len(calls) == 2
+
+
+def test_so_is_that_of_the_networks_of_pairs(counted, monkeypatch):
+    monkeypatch.setattr(fused, "LOW_PRECISION", True)
+    model, calls = counted
+    model.float().predict(*CONTEXT, BATCH.xt)
+    with fused.low_precision():
         model.predict(*CONTEXT, BATCH.xt)
     assert len(calls) == 2
 

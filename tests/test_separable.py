@@ -21,7 +21,7 @@ def by_pairs(attention, q, k):
     zq, zk, v = heads.project(q.z, k.z)
     score = torch.einsum("bhqd,bhkd->bhqk", zq, zk) / math.sqrt(D)
     complex_q, complex_k = (
-        torch.complex(*heads.split(layer(z)).chunk(2, -1))
+        torch.view_as_complex(heads.split(layer(z)).unflatten(-1, (-1, 2)).contiguous())
         for layer, z in ((attention.to_q_waves, q.z), (attention.to_k_waves, k.z))
     )
     phase = torch.exp(1j * torch.einsum("bqkd,hrd->bhqkr", d, attention.waves.free))
@@ -31,10 +31,11 @@ def by_pairs(attention, q, k):
     score = score - width * d.square().sum(-1)[:, None]
     alpha = score.softmax(-1).to(torch.complex128)
     turned = torch.exp(-1j * torch.einsum("bqkd,hrd->bhqkr", d, attention.value_waves.free))
-    out = torch.einsum("bhqk,bhqkr,bhkr->bhqr", alpha, turned, torch.complex(*v.chunk(2, -1)))
+    values = torch.view_as_complex(v.unflatten(-1, (-1, 2)).contiguous())
+    out = torch.view_as_real(torch.einsum("bhqk,bhqkr,bhkr->bhqr", alpha, turned, values)).flatten(-2)
     pull = heads.split(attention.to_pull(q.z))
     step = (pull * torch.einsum("bhqk,bqkd->bhqd", alpha.real, -d)).mean(1)
-    return heads.join(torch.cat([out.real, out.imag], -1), None), step
+    return heads.join(out, None), step
 
 
 @pytest.fixture
@@ -61,6 +62,13 @@ def test_self_attention_takes_no_short_cut(setup):
     copy = q._replace(x=q.x.clone())
     for same, other in zip(attention(q, q, None), attention(q, copy, None), strict=True):
         torch.testing.assert_close(same, other, rtol=1e-12, atol=1e-12)
+
+
+def test_heads_share_out_the_waves_of_a_band():
+    length = SeparableAttention(DZ, H, D, Geometry(), DX, False, 4, (0.5, 8.0)).waves.free.norm(dim=-1)
+    expected = torch.logspace(math.log10(0.5), math.log10(8.0), H * 4)
+    torch.testing.assert_close(length.flatten().sort().values, expected)
+    assert (length.amax(1) / length.amin(1) > 4).all()  # each spans the band
 
 
 def test_along_a_circle_whole_waves_fit():

@@ -80,7 +80,9 @@ def test_posterior_is_that_of_the_textbook():
         np.testing.assert_allclose(dist.variance[b, :, 0], variance, atol=1e-8)
 
 
-@pytest.mark.parametrize("change", [{"kernels": ("rational",)}, {"length": (0, 1)}, {"points": (5, 2)}, {"noise": 0}])
+@pytest.mark.parametrize(
+    "change", [{"kernels": ("rational",)}, {"length": (0, 1)}, {"points": (5, 2)}, {"noise": 0}, {"train_targets": 0}]
+)
 def test_bad_settings_are_refused_by_name(change):
     with pytest.raises(ValueError, match=next(iter(change))):
         GPTask(**change)
@@ -138,6 +140,13 @@ def test_test_sets_are_the_same_tasks_moved():
     torch.testing.assert_close(there.xt, here.xt + 1)
     assert not torch.equal(here.yt, next(iter(sets["valid"])).yt)
     assert sum(len(b.yt) for b in sets["valid"]) == sets["valid"].tasks
+
+
+def test_fewer_targets_in_training_leave_test_sets_as_they_are():
+    few, many = GPTask(targets=4, train_targets=2), GPTask(targets=4)
+    assert few.sample(3, torch.Generator().manual_seed(0)).yt.shape[1] == 2
+    assert few.test_sets() == many.test_sets()
+    assert repr(few) == repr(many)  # what a ceiling is kept under
 
 
 def test_a_stream_is_the_same_with_any_number_of_workers_and_processes():

@@ -131,6 +131,10 @@ class Cells:
         """Keys that a query among the keys has in the cells around it, roughly."""
         return 0 if len(self.rows) == 0 else 3**self.dims * int(self.size.square().sum()) // len(self.rows)
 
+    def order(self, x: Float[Tensor, "1 n dx"]) -> Int[Tensor, " n"]:
+        """Queries of the only task cell by cell: chunk by chunk in this order, neighbours come together."""
+        return _number(torch.zeros_like(x[0, :, 0], dtype=torch.long), self._grid(self._place(Places(x))))[0].argsort()
+
     def near(self, at: Places, mask: Bool[Tensor, "b n"] | None, dtype: torch.dtype) -> Neighbourhood:
         """The keys that each query sees. Queries that are not there see none.
 

@@ -15,26 +15,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from shiftnp.attention.reference import Pairs
+from shiftnp.attention.reference import Pairs, softmax_over_keys
 
 
 class Turn(NamedTuple):
-    """Angles, as sine and cosine."""
+    """Angles `a`, as `exp(i a)`."""
 
-    sin: Float[Tensor, "b h n r"]
-    cos: Float[Tensor, "b h n r"]
+    phase: Complex[Tensor, "b h n r"]
 
     def __call__(self, z: Float[Tensor, "b h n c"], back: bool = False) -> Float[Tensor, "b h n c"]:
-        """The first `2 r` channels as `r` points in the plane, turned by the angles; the others stay."""
-        r = self.sin.shape[-1]
-        x, y, rest = z.split([r, r, z.shape[-1] - 2 * r], -1)
-        sin = -self.sin if back else self.sin
-        parts = [x * self.cos - y * sin, x * sin + y * self.cos]
-        return torch.cat(parts if rest.shape[-1] == 0 else [*parts, rest], -1)
+        """The first `2 r` channels, two by two, as `r` points in the plane, turned by the angles; the others stay."""
+        planes = 2 * self.phase.shape[-1]
+        point = torch.view_as_complex(z[..., :planes].unflatten(-1, (-1, 2)).contiguous())
+        turned = torch.view_as_real(point * (self.phase.conj() if back else self.phase)).flatten(-2)
+        return turned if planes == z.shape[-1] else torch.cat([turned, z[..., planes:]], -1)
 
 
 def attend(
@@ -44,5 +42,7 @@ def attend(
     pairs: Pairs = None,
 ) -> Float[Tensor, "b h nq dv"]:
     """Softmax attention with scores `q . k`; a query that sees no key gets something that its caller takes back."""
+    if q.device.type == "cpu":  # torch's kernel for it wants values as wide as keys, and else does this, only slower
+        return softmax_over_keys(q @ k.mT, pairs) @ v
     seen = None if pairs is None else (pairs | ~pairs.any(-1, keepdim=True))[:, None]
     return scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=1.0)

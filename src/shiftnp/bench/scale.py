@@ -94,7 +94,7 @@ def one(title: str, context: int, targets: int, seed: int) -> dict[str, Any]:
     model.predict(*small, small[0])  # the first call pays for what is set up once
     before = peak_megabytes()
     xc, yc = field(context, seed)
-    xt = raster(targets, math.sqrt(context))
+    xt = torch.rand(targets, 2, generator=torch.Generator().manual_seed(seed + 1)) * math.sqrt(context)
     start = time.perf_counter()
     model.predict(xc, yc, xt[:1])
     encoded = time.perf_counter()
@@ -113,13 +113,6 @@ def field(n: int, seed: int) -> tuple[Tensor, Tensor]:
     """A smooth function at `n` random places of a square with one place per unit of area."""
     x = torch.rand(n, 2, generator=torch.Generator().manual_seed(seed)) * math.sqrt(n)
     return x, torch.sin(x[:, :1] / 3) * torch.cos(x[:, 1:] / 4)
-
-
-def raster(n: int, side: float) -> Tensor:
-    """The first `n` places of a regular map of the square, row by row."""
-    m = math.ceil(math.sqrt(n))
-    line = torch.linspace(0, side, m)
-    return torch.cartesian_prod(line, line)[:n]
 
 
 def summary(title: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -107,12 +107,13 @@ class SeparableAttention(nn.Module):
 
 
 class Waves(nn.Module):
-    """`n` wave vectors for each head, in all directions, their lengths spread evenly over the logarithm of a band."""
+    """`n` wave vectors for each head, in all directions. Their lengths are spread evenly over the logarithm of a band
+    and dealt out in turns, so that each head spans the band and no two have the same."""
 
     def __init__(self, heads: int, n: int, dims: int, geometry: Geometry, band: tuple[Real, Real]) -> None:
         super().__init__()
-        length = torch.logspace(math.log10(band[0]), math.log10(band[1]), n)
-        vectors = length[:, None] * normalize(torch.randn(heads, n, dims), dim=-1)
+        length = torch.logspace(math.log10(band[0]), math.log10(band[1]), n * heads).view(n, heads).T
+        vectors = length[..., None] * normalize(torch.randn(heads, n, dims), dim=-1)
         flat, circles = geometry.split_dimensions(dims)
         self.order = [*flat, *circles]
         self.fixed: Tensor | None
@@ -122,9 +123,10 @@ class Waves(nn.Module):
     def forward(self, x: Float[Tensor, "b n dx"]) -> separable.Turn:
         """By the angles `w . x`, in float32 at least: a phase is no place for rounding."""
         parts = [part for part in (self.free, self.fixed) if part is not None]
-        vectors = torch.cat(parts, -1).to(x.dtype)[:, None]  # [h, 1, r, dx]
-        angle = (x[:, None, :, None, self.order] * vectors).sum(-1)
-        return separable.Turn(angle.sin(), angle.cos())
+        vectors = torch.cat(parts, -1).to(x.dtype)
+        with torch.autocast(x.device.type, enabled=False):
+            angle = x[:, None, :, self.order] @ vectors.mT
+        return separable.Turn(torch.complex(angle.cos(), angle.sin()))
 
 
 def _place(t: Tokens, centre: Float[Tensor, "b 1 dx"]) -> Float[Tensor, "b n dx"]:

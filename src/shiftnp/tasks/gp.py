@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -45,6 +45,8 @@ class GPTask(Task):
         context, target: ranges of inputs.
         bimodal: inputs come from `U(-4, -1)` or `U(1, 4)` instead, with equal odds (the paper's ablation).
         shift: how far all inputs are moved (the paper's Delta).
+        train_targets: number of targets in training (None: `targets`), where fewer make a step cheaper; test sets do
+            not change.
     """
 
     dx: int = 1
@@ -57,6 +59,7 @@ class GPTask(Task):
     target: tuple[Real, Real] = (-3.0, 3.0)
     bimodal: bool = False
     shift: Real = 0.0
+    train_targets: int | None = field(default=None, repr=False)  # no part of what test sets are known by
 
     dy = 1
 
@@ -73,8 +76,8 @@ class GPTask(Task):
             raise ValueError(f"points must be a range of counts, got {self.points}.")
         if not 0 < self.noise < math.inf:
             raise ValueError(f"noise must be positive, got {self.noise}.")
-        for name, count in (("dx", self.dx), ("targets", self.targets)):
-            if not isinstance(count, int) or count < 1:
+        for name, count in (("dx", self.dx), ("targets", self.targets), ("train_targets", self.train_targets)):
+            if not (isinstance(count, int) and count >= 1) and not (name == "train_targets" and count is None):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {count!r}.")
         for name, span in (("context", self.context), ("target", self.target)):
             if not span[0] < span[1]:
@@ -102,7 +105,7 @@ class GPTask(Task):
             kernel=torch.randint(len(self.kernels), (batch_size,), generator=generator),
             length=uniform(math.log(self.length[0]), math.log(self.length[1]), batch_size, parts).exp(),
         )
-        x = torch.cat([places(self.context, nc), places(self.target, self.targets)], 1)
+        x = torch.cat([places(self.context, nc), places(self.target, self.train_targets or self.targets)], 1)
         cov = self.covariance(x, x, truth)
         cov.diagonal(dim1=1, dim2=2).add_(self.noise**2)
         white = torch.randn(*x.shape[:2], 1, generator=generator, dtype=x.dtype)
@@ -126,8 +129,8 @@ class GPTask(Task):
 
     def test_sets(self) -> dict[str, TestSet]:
         """`valid`, and `delta-0.0` to `delta-1.0`: the same data sets, moved ever farther."""
-        base = replace(self, shift=0.0)
-        deltas = {f"delta-{i / 5:.1f}": TestSet(replace(self, shift=i / 5), seed=1, tasks=1024) for i in range(6)}
+        base = replace(self, shift=0.0, train_targets=None)
+        deltas = {f"delta-{i / 5:.1f}": TestSet(replace(base, shift=i / 5), seed=1, tasks=1024) for i in range(6)}
         return {"valid": TestSet(base, seed=2, tasks=256), **deltas}
 
     def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
