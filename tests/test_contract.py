@@ -26,6 +26,8 @@ VARIANTS = {name: (name, {}) for name in MODELS} | {
     "te-tnp separable": ("te-tnp", {"kernel": "separable"}),
     "te-tnp separable period": ("te-tnp", {"kernel": "separable", "period": 16.0}),
     "te-tnp separable still": ("te-tnp", {"kernel": "separable", "location_update": False, "window": False}),
+    "te-tnp spectrum": ("te-tnp", {"kernel": "separable", "spectrum": 5}),
+    "te-tnp spectrum period": ("te-tnp", {"kernel": "separable", "spectrum": 5, "period": 16.0}),
     "te-pt-tnp separable": ("te-pt-tnp", {"kernel": "separable"}),
     "te-pt-tnp perceiver": ("te-pt-tnp", {"style": "perceiver"}),
     "te-pt-tnp ablation": ("te-pt-tnp", {"initialiser": "mean", "location_update": False}),

@@ -9,7 +9,9 @@ import torch
 from torch.nn.functional import softplus
 
 from shiftnp.displacement import Geometry
+from shiftnp.models import TETNP
 from shiftnp.nn.separable import SeparableAttention
+from shiftnp.nn.spectrum import Lines, Spectrum
 from shiftnp.nn.tokens import Tokens
 
 B, NQ, NK, DX, DZ, H, D = 2, 4, 5, 2, 6, 3, 4
@@ -29,6 +31,10 @@ def by_pairs(attention, q, k):
     score = score + waves.real / math.sqrt(attention.frequencies)
     width = softplus(heads.split(attention.to_window(q.z)))
     score = score - width * d.square().sum(-1)[:, None]
+    if attention.to_gain is not None:
+        gain = heads.split(attention.to_gain(q.z)) @ k.lines.strength[:, None]
+        lines = torch.cos(torch.einsum("bqkd,rd->bqkr", d, k.lines.vectors))
+        score = score + torch.einsum("bhqr,bqkr->bhqk", gain, lines)
     alpha = score.softmax(-1).to(torch.complex128)
     turned = torch.exp(-1j * torch.einsum("bqkd,hrd->bhqkr", d, attention.value_waves.free))
     values = torch.view_as_complex(v.unflatten(-1, (-1, 2)).contiguous())
@@ -38,8 +44,8 @@ def by_pairs(attention, q, k):
     return heads.join(out, None), step
 
 
-@pytest.fixture
-def setup():
+@pytest.fixture(params=[False, True], ids=["", "spectrum"])
+def setup(request):
     g = torch.Generator().manual_seed(0)
 
     def gauss(*shape):
@@ -47,8 +53,12 @@ def setup():
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        attention = SeparableAttention(DZ, H, D, Geometry(), DX, moves=True, frequencies=3).double()
-    return attention, Tokens(gauss(B, NQ, DZ), gauss(B, NQ, DX)), Tokens(gauss(B, NK, DZ), gauss(B, NK, DX))
+        attention = SeparableAttention(
+            DZ, H, D, Geometry(), DX, moves=True, frequencies=3, spectrum=request.param
+        ).double()
+    lines = Lines(gauss(5, DX), gauss(B, 2, 5).softmax(-1), gauss(B, 1, DZ)) if request.param else None
+    q, k = (Tokens(gauss(B, n, DZ), gauss(B, n, DX), lines=lines) for n in (NQ, NK))
+    return attention, q, k
 
 
 def test_it_is_its_formula(setup):
@@ -62,6 +72,29 @@ def test_self_attention_takes_no_short_cut(setup):
     copy = q._replace(x=q.x.clone())
     for same, other in zip(attention(q, q, None), attention(q, copy, None), strict=True):
         torch.testing.assert_close(same, other, rtol=1e-12, atol=1e-12)
+
+
+def test_strengths_are_powers_of_the_data_wherever_it_lies():
+    """The strongest line of a wave is its own, with padding, gaps and a shift."""
+    x = torch.linspace(-2, 2, 41, dtype=torch.float64)[None, :, None].repeat(2, 1, 1)
+    y = torch.cat([3 + torch.sin(5 * x), torch.cos(5 * x)], -1)
+    x[1] += 7.3
+    observed = (torch.arange(41) % 7 != 3).double()[None, :, None] * torch.tensor([1.0, 1.0])
+    there = (torch.arange(41) < 30).double()[None, :, None].expand(2, -1, -1)
+    spectrum = Spectrum(10, 1, DZ, Geometry(), (0.1, 10.0)).double()
+    lines = spectrum(x, y, (observed * there).expand_as(y), there)
+    assert (lines.vectors[lines.strength.argmax(-1)].abs() == 5).all()
+    torch.testing.assert_close(lines.strength[0], lines.strength[1])
+    torch.testing.assert_close(lines.about[0], lines.about[1])
+    assert lines.strength[0, 1].max() > lines.strength[0, 0].max()  # sharpened
+    y[:, 30:], y[:, 3] = 9.0, 9.0  # not there, not observed
+    torch.testing.assert_close(spectrum(x, y, (observed * there).expand_as(y), there).strength, lines.strength)
+
+
+@pytest.mark.parametrize("options", [{"kernel": "mlp"}, {"kernel": "separable", "radius": 1.0}])
+def test_a_spectrum_is_for_a_kernel_that_can_use_it(options):
+    with pytest.raises(ValueError, match="spectrum"):
+        TETNP(1, 1, spectrum=3, **options)
 
 
 def test_heads_share_out_the_waves_of_a_band():

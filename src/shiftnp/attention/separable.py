@@ -12,6 +12,8 @@ keeps a query from looking at distances that it has never seen.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -40,9 +42,20 @@ def attend(
     k: Float[Tensor, "b h nk d"],
     v: Float[Tensor, "b h nk dv"],
     pairs: Pairs = None,
+    more: Sequence[tuple[Float[Tensor, "b h nq 1"], Float[Tensor, "b nq nk"]]] = (),
 ) -> Float[Tensor, "b h nq dv"]:
-    """Softmax attention with scores `q . k`; a query that sees no key gets something that its caller takes back."""
+    """Softmax attention with scores `q . k`; a query that sees no key gets something that its caller takes back.
+
+    Args:
+        more: scores that all heads share, and how much each head heeds them.
+    """
     if q.device.type == "cpu":  # torch's kernel for it wants values as wide as keys, and else does this, only slower
-        return softmax_over_keys(q @ k.mT, pairs) @ v
+        scores = q @ k.mT
+        for gain, shared in more:
+            scores = torch.addcmul(scores, gain, shared[:, None])
+        return softmax_over_keys(scores, pairs) @ v
     seen = None if pairs is None else (pairs | ~pairs.any(-1, keepdim=True))[:, None]
+    if more:
+        bias = sum(gain * shared[:, None] for gain, shared in more)
+        seen = bias if seen is None else bias.masked_fill(~seen, -math.inf)
     return scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=1.0)

@@ -25,7 +25,7 @@ LEAST = {
     **dict.fromkeys(
         ("dx", "dy", "dz", "heads", "head_dim", "layers", "pseudo", "channels", "kernel_size", "frequencies"), 1
     ),
-    **dict.fromkeys(("components", "hidden", "ff_layers"), 0),
+    **dict.fromkeys(("components", "hidden", "ff_layers", "spectrum"), 0),
 }
 
 

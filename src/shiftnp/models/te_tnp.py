@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from shiftnp.displacement import Geometry
 from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.block import Block, te_attention
+from shiftnp.nn.spectrum import Spectrum
 from shiftnp.nn.tokens import Context, RelativeTokens
 from shiftnp.nn.transformer import FullStack, Memory
 from shiftnp.typing import Real
@@ -28,6 +31,8 @@ class TETNP(NeuralProcess):
         kernel: "mlp", the paper's (eq. 6), or "separable", which costs as much as plain attention, see
             `attention/separable.py`; with it, `location_update` pulls tokens towards what they attend to.
         frequencies, band, window: of the separable kernel, see `SeparableAttention`.
+        spectrum: number of waves in the spectrum of a data set, by which the separable kernel can attend (0: none), see
+            `Spectrum`. It is that of the whole context, so that it goes with no radius.
         period: length after which an input repeats, or None; one entry per input (a single number: all).
         radius: pairs farther apart do not attend. The receptive field is then `(layers + 1) * radius`.
         equivariant: which inputs predictions are equivariant in (None: all); the others are ordinary covariates.
@@ -52,6 +57,7 @@ class TETNP(NeuralProcess):
         frequencies: int = 16,
         band: tuple[Real, Real] = (0.2, 6.0),
         window: bool = True,
+        spectrum: int = 0,
         period: Real | Sequence[Real | None] | None = None,
         radius: Real | None = None,
         equivariant: Sequence[int] | None = None,
@@ -65,7 +71,10 @@ class TETNP(NeuralProcess):
         self.tokens = RelativeTokens(dx, dy, dz, period, radius, equivariant, target_token)
         geometry, dims = self.tokens.geometry, len(self.tokens.places)
 
-        attention = te_attention(kernel, dz, heads, head_dim, geometry, dims, frequencies, band, window)
+        if spectrum and (kernel != "separable" or radius is not None):
+            raise ValueError(f'spectrum is for kernel="separable" without radius, got {kernel!r} and radius={radius}.')
+        self.spectrum = Spectrum(spectrum, dims, dz, geometry, band) if spectrum else None
+        attention = te_attention(kernel, dz, heads, head_dim, geometry, dims, frequencies, band, window, spectrum > 0)
 
         def block(moves: bool) -> Block:
             return Block(attention(moves and location_update), dz, ff_layers)
@@ -73,10 +82,19 @@ class TETNP(NeuralProcess):
         self.stack = FullStack(layers, block, geometry)
 
     def embed_context(self, c: Context) -> Memory:
-        return self.stack.encode(self.tokens.context(c))
+        tokens = self.tokens.context(c)
+        if self.spectrum is not None:
+            assert tokens.x is not None
+            x = (tokens.x - Geometry.centre(tokens.x, c.mask)).to(torch.promote_types(c.y.dtype, torch.float32))
+            lines = self.spectrum(x, c.y, c.observed, c.is_there[..., None].to(c.y.dtype))
+            tokens = tokens._replace(z=tokens.z + lines.about, lines=lines)
+        return self.stack.encode(tokens)
 
     def embed_targets(self, memory: Memory, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
-        return self.stack.decode(memory, self.tokens.targets(xt))
+        tokens, lines = self.tokens.targets(xt), memory.start.lines
+        if self.spectrum is not None and lines is not None:
+            tokens = tokens._replace(z=tokens.z + self.spectrum.to_target(lines.about))
+        return self.stack.decode(memory, tokens)
 
     @property
     def receptive_field(self) -> float:

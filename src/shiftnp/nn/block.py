@@ -119,11 +119,12 @@ def te_attention(
     frequencies: int,
     band: tuple[Real, Real],
     window: bool,
+    spectrum: bool = False,
 ) -> Callable[[bool], TEAttention | SeparableAttention]:
     """Makes translation-equivariant attention of a kind; its argument says whether queries move."""
     if kernel == "mlp":
         return lambda moves: TEAttention(dz, heads, head_dim, geometry, dims, moves)
     if kernel == "separable":
-        more = (frequencies, band, window)
+        more = (frequencies, band, window, spectrum)
         return lambda moves: SeparableAttention(dz, heads, head_dim, geometry, dims, moves, *more)
     raise ValueError(f'kernel must be "mlp" or "separable", got {kernel!r}.')

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import normalize, softplus
+from torch.nn.functional import softplus
 
 from shiftnp.attention import local, separable
 from shiftnp.attention.fused import Places
-from shiftnp.attention.local import Sight
+from shiftnp.attention.local import Neighbourhood, Sight
 from shiftnp.attention.reference import Pairs
 from shiftnp.displacement import Geometry
 from shiftnp.nn.heads import Heads
 from shiftnp.nn.tokens import Tokens
+from shiftnp.nn.waves import Waves, shared_out
 from shiftnp.typing import Real
 
 
@@ -28,6 +27,7 @@ class SeparableAttention(nn.Module):
         band: smallest and largest wave number at first, in radians per unit of input. They are learned, but not along
             circles, where only whole numbers of waves fit.
         window: whether a query can dim distant keys.
+        spectrum: whether keys come with the lines of their data set's spectrum, which queries then can attend by.
         turned: share of the value channels that carry the relative phase.
     """
 
@@ -42,6 +42,7 @@ class SeparableAttention(nn.Module):
         frequencies: int = 16,
         band: tuple[Real, Real] = (0.2, 6.0),
         window: bool = True,
+        spectrum: bool = False,
         turned: Real = 1.0,
     ) -> None:
         super().__init__()
@@ -51,12 +52,13 @@ class SeparableAttention(nn.Module):
             raise ValueError(f"turned must be a share between 0 and 1, got {turned}.")
         self.geometry, self.frequencies = geometry, frequencies
         self.heads = Heads(dz, heads, head_dim)
-        self.waves = Waves(heads, frequencies, dims, geometry, band)
+        self.waves = Waves(shared_out(band, heads, frequencies), dims, geometry)
         self.to_q_waves = nn.Linear(dz, heads * 2 * frequencies)
         self.to_k_waves = nn.Linear(dz, heads * 2 * frequencies)
         planes = int(turned * head_dim) // 2
-        self.value_waves = Waves(heads, planes, dims, geometry, band) if planes else None
+        self.value_waves = Waves(shared_out(band, heads, planes), dims, geometry) if planes else None
         self.to_window = nn.Linear(dz, heads) if window else None
+        self.to_gain = _gains(dz, heads) if spectrum else None
         self.to_pull = nn.Linear(dz, heads) if moves else None
 
     def forward(
@@ -84,6 +86,12 @@ class SeparableAttention(nn.Module):
             near_q, near_k = (_to_heads(f, zq) for f in self.geometry.factors(xq, xk))
             of_q.append(softplus(split(self.to_window(q.z))) * near_q)
             of_k.append(near_k)
+        more: list[tuple[Tensor, Tensor]] = []
+        if self.to_gain is not None:
+            assert k.lines is not None
+            assert not isinstance(sight, Neighbourhood)
+            gains = split(self.to_gain(q.z)).split(1, -1)
+            more = list(zip(gains, k.lines.correlation(xq, xk), strict=True))
         if self.value_waves is not None:
             turn = self.value_waves(xk)
             v, turn = turn(v), turn if alike else self.value_waves(xq)
@@ -91,7 +99,10 @@ class SeparableAttention(nn.Module):
             v, channels = torch.cat([v, _to_heads(self.geometry.embed(xk), v)], -1), v.shape[-1]
         with torch.autocast(v.device.type, enabled=False):
             tokens = torch.cat(of_q, -1), torch.cat(of_k, -1), v
-            out, _ = local.attend(_attend, *tokens, Places(q.x), Places(k.x), sight)
+            if more:
+                out = separable.attend(*tokens, sight, more)
+            else:
+                out, _ = local.attend(_attend, *tokens, Places(q.x), Places(k.x), sight)
         moved = q.moved
         if self.to_pull is not None:
             out, place = out[..., :channels], out[..., channels:]
@@ -106,27 +117,15 @@ class SeparableAttention(nn.Module):
         return self.heads.join(out, sight), moved
 
 
-class Waves(nn.Module):
-    """`n` wave vectors for each head, in all directions. Their lengths are spread evenly over the logarithm of a band
-    and dealt out in turns, so that each head spans the band and no two have the same."""
-
-    def __init__(self, heads: int, n: int, dims: int, geometry: Geometry, band: tuple[Real, Real]) -> None:
-        super().__init__()
-        length = torch.logspace(math.log10(band[0]), math.log10(band[1]), n * heads).view(n, heads).T
-        vectors = length[..., None] * normalize(torch.randn(heads, n, dims), dim=-1)
-        flat, circles = geometry.split_dimensions(dims)
-        self.order = [*flat, *circles]
-        self.fixed: Tensor | None
-        self.free = nn.Parameter(vectors[..., flat]) if flat else None
-        self.register_buffer("fixed", geometry.whole_waves(vectors)[..., circles] if circles else None)
-
-    def forward(self, x: Float[Tensor, "b n dx"]) -> separable.Turn:
-        """By the angles `w . x`, in float32 at least: a phase is no place for rounding."""
-        parts = [part for part in (self.free, self.fixed) if part is not None]
-        vectors = torch.cat(parts, -1).to(x.dtype)
-        with torch.autocast(x.device.type, enabled=False):
-            angle = x[:, None, :, self.order] @ vectors.mT
-        return separable.Turn(torch.complex(angle.cos(), angle.sin()))
+def _gains(dz: int, heads: int) -> nn.Linear:
+    """How much each head heeds the lines of a spectrum, as they are and sharpened: at first half of the heads the one,
+    half the other, and every one to another degree."""
+    layer, half = nn.Linear(dz, 2 * heads), (heads + 1) // 2
+    bias = torch.zeros(heads, 2)
+    bias[:half, 0] = torch.linspace(0, 2, half)
+    bias[half:, 1] = torch.linspace(0, 4, heads - half)
+    layer.bias = nn.Parameter(bias.flatten())
+    return layer
 
 
 def _place(t: Tokens, centre: Float[Tensor, "b 1 dx"]) -> Float[Tensor, "b n dx"]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from shiftnp.displacement import Geometry
 from shiftnp.nn.mlp import MLP
+from shiftnp.nn.spectrum import Lines
 from shiftnp.typing import Real
 
 
@@ -38,13 +39,14 @@ class Tokens(NamedTuple):
 
     A token lies at `x + moved`: a place among the inputs, in their dtype, and how far it has gone from there (eqs. 8
     and 9; None: nowhere), in the dtype of the weights. They are kept apart because `x` may be large where differences
-    are small. `x` is None in plain models.
+    are small. `x` is None in plain models. `lines` are those of the spectrum of the data set, where a model uses it.
     """
 
     z: Float[Tensor, "b n dz"]
     x: Float[Tensor, "b n dx"] | None = None
     moved: Float[Tensor, "b n dx"] | None = None
     mask: Bool[Tensor, "b n"] | None = None
+    lines: Lines | None = None
 
 
 def displacement(geometry: Geometry, q: Tokens, k: Tokens) -> Float[Tensor, "b nq nk dx"]:

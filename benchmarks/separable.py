@@ -1,0 +1,89 @@
+"""What the separable kernel is worth on gp-1d: puts trained and evaluated runs side by side.
+
+    shiftnp train gp-1d ... --out runs/NAME; shiftnp evaluate runs/NAME
+    python benchmarks/separable.py runs/NAME ...
+
+Writes results/separable-gp-1d.json, with the command of every run, and docs/separable.png: the gap to the best possible
+Gaussian on the validation tasks, against steps and against time.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter
+
+from shiftnp.checkpoint import Run, write_json
+from shiftnp.evaluation import read_evaluation
+from shiftnp.settings import RunConfig, Training
+
+ROOT = Path(__file__).parent.parent
+COLOURS = {"TNP": "tab:orange", "mlp": "tab:green", "separable": "tab:blue"}
+
+
+def main() -> None:
+    runs = {}
+    for folder in map(Path, sys.argv[1:]):
+        run = Run.open(folder)
+        evaluation = read_evaluation(run)
+        if evaluation is None:
+            raise SystemExit(f"{folder} has not been evaluated: shiftnp evaluate {folder}")
+        curve = [row for row in run.metrics() if "valid" in row]
+        runs[name_of(run.config)] = {
+            "command": command(run.config, evaluation["tasks"]),
+            "seed": run.config.training.seed,
+            "machine": evaluation["machine"],
+            "minutes": curve[-1]["seconds"] / 60,
+            "curve": curve,
+            "sets": {name: figures(entry) for name, entry in evaluation["sets"].items()},
+        }
+    what = "gp-1d: gap to the best possible Gaussian while training (256 validation tasks), and scores on test sets"
+    write_json(ROOT / "results/separable-gp-1d.json", {"what": what, "runs": runs})
+    draw(runs).savefig(ROOT / "docs/separable.png", dpi=130)
+    for name, run in runs.items():
+        entry = run["sets"]["delta-0.0"]
+        print(f"{name:40} {entry['log_likelihood']['mean']:+.3f}  gap {entry['gap']['mean']:.3f}")
+
+
+def name_of(config: RunConfig) -> str:
+    kind = "TNP" if config.model == "tnp" else f"TE-TNP, {config.model_settings.get('kernel', 'mlp')}"
+    return f"{kind}, {config.training.steps:,} steps"
+
+
+def command(config: RunConfig, tasks: int | None) -> str:
+    """What trains and evaluates it again."""
+    options, names = [], {entry.name for entry in fields(Training)}
+    for change in config.changes:
+        name, value = change.split("=", 1)
+        options.append(f"--{name.replace('_', '-')} {value}" if name in names else change)
+    evaluate = "shiftnp evaluate RUN" + ("" if tasks is None else f" --tasks {tasks}")
+    return f"shiftnp train gp-1d --model {config.row} {' '.join(options)} --out RUN; {evaluate}"
+
+
+def figures(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: entry[key] for key in ("tasks", "log_likelihood", "gap", "coverage", "calibration_error")}
+
+
+def draw(runs: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for ax, key, label in zip(figure.subplots(1, 2, sharey=True), ("step", "seconds"), ("step", "minutes"), strict=True):
+        for name, run in runs.items():
+            colour = next(c for word, c in COLOURS.items() if word in name)
+            x = [row[key] / (60 if key == "seconds" else 1) for row in run["curve"]]
+            style = "-" if len(run["curve"]) == max(len(r["curve"]) for r in runs.values()) else "--"
+            ax.plot(x, [row["gap"] for row in run["curve"]], style, marker=".", color=colour, label=name)
+        ax.set(xscale="log", yscale="log", xlabel=label)
+        ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+        ax.yaxis.set_minor_formatter(FormatStrFormatter("%g"))
+        ax.grid(alpha=0.3, which="both")
+    figure.axes[0].set_ylabel("gap in nats per target")
+    figure.axes[0].legend(fontsize="small")
+    return figure
+
+
+if __name__ == "__main__":
+    main()
