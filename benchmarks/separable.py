@@ -22,7 +22,7 @@ from shiftnp.evaluation import read_evaluation
 from shiftnp.settings import RunConfig, Training
 
 ROOT = Path(__file__).parent.parent
-COLOURS = {"TNP": "tab:orange", "mlp": "tab:green", "separable": "tab:blue"}
+COLOURS = {"mlp": "tab:green", "separable": "tab:blue", "TNP": "tab:orange"}
 
 
 def main() -> None:
@@ -33,7 +33,10 @@ def main() -> None:
         if evaluation is None:
             raise SystemExit(f"{folder} has not been evaluated: shiftnp evaluate {folder}")
         curve = [row for row in run.metrics() if "valid" in row]
-        runs[name_of(run.config)] = {
+        name = name_of(run.config)
+        if name in runs:
+            raise SystemExit(f"{folder} is a second run called {name!r}.")
+        runs[name] = {
             "command": command(run.config, evaluation["tasks"]),
             "seed": run.config.training.seed,
             "machine": evaluation["machine"],
@@ -51,7 +54,8 @@ def main() -> None:
 
 def name_of(config: RunConfig) -> str:
     kind = "TNP" if config.model == "tnp" else f"TE-TNP, {config.model_settings.get('kernel', 'mlp')}"
-    return f"{kind}, {config.training.steps:,} steps"
+    spectrum = " with spectrum" if config.model_settings.get("spectrum") else ""
+    return f"{kind}{spectrum}, {config.training.steps:,} steps"
 
 
 def command(config: RunConfig, tasks: int | None) -> str:
@@ -61,7 +65,8 @@ def command(config: RunConfig, tasks: int | None) -> str:
         name, value = change.split("=", 1)
         options.append(f"--{name.replace('_', '-')} {value}" if name in names else change)
     evaluate = "shiftnp evaluate RUN" + ("" if tasks is None else f" --tasks {tasks}")
-    return f"shiftnp train gp-1d --model {config.row} {' '.join(options)} --out RUN; {evaluate}"
+    about = f"--model {config.row} --preset {config.preset} --seed {config.training.seed}"
+    return f"shiftnp train gp-1d {about} {' '.join(options)} --out RUN; {evaluate}"
 
 
 def figures(entry: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +75,9 @@ def figures(entry: dict[str, Any]) -> dict[str, Any]:
 
 def draw(runs: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
-    for ax, key, label in zip(figure.subplots(1, 2, sharey=True), ("step", "seconds"), ("step", "minutes"), strict=True):
+    for ax, key, label in zip(
+        figure.subplots(1, 2, sharey=True), ("step", "seconds"), ("step", "minutes"), strict=True
+    ):
         for name, run in runs.items():
             colour = next(c for word, c in COLOURS.items() if word in name)
             x = [row[key] / (60 if key == "seconds" else 1) for row in run["curve"]]

@@ -50,10 +50,13 @@ def test_neighbours(monkeypatch, limit):
     torch.testing.assert_close(model.predict(*CONTEXT, BATCH.xt, chunk=5).mean, dist.mean)
 
 
-def test_targets_of_a_chunk_are_neighbours_and_come_out_where_they_went_in(monkeypatch):
+@pytest.mark.parametrize("equivariant", [None, (1,)])
+def test_targets_of_a_chunk_are_neighbours_and_come_out_where_they_went_in(monkeypatch, equivariant):
     monkeypatch.setattr(transformer, "DENSE", 0)
-    model, g = small_model("te-tnp", dx=2, dy=2, radius=0.5), torch.Generator().manual_seed(0)
-    (xc, yc), xt = (t[0] for t in CONTEXT), 20 * torch.rand(64, 2, generator=g, dtype=torch.float64)
+    model = small_model("te-tnp", dx=2, dy=2, radius=0.5, equivariant=equivariant)
+    (xc, yc), g = (t[0] for t in CONTEXT), torch.Generator().manual_seed(0)
+    xt = 20 * torch.rand(64, 2, generator=g, dtype=torch.float64)
+    first = 0 if equivariant is None else 1
     chunks, decode = [], model.decode
     monkeypatch.setattr(model, "decode", lambda encoded, x: chunks.append(x[0]) or decode(encoded, x))
     dist = model(xc[None], yc[None], xt[None])
@@ -63,7 +66,7 @@ def test_targets_of_a_chunk_are_neighbours_and_come_out_where_they_went_in(monke
         torch.testing.assert_close(torch.as_tensor(mean), dist.mean[0])
         torch.testing.assert_close(torch.as_tensor(std), dist.stddev[0])
         assert len(chunks) == 16
-        assert torch.stack([x[:, 0].std() for x in chunks]).mean() < xt[:, 0].std() / 4  # rows of cells
+        assert torch.stack([x[:, first].std() for x in chunks]).mean() < xt[:, 0].std() / 4  # rows of cells
 
 
 def test_mixtures_have_a_standard_deviation():

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
+from conftest import small_model
+from shiftnp.attention import separable
 from shiftnp.displacement import Geometry
 from shiftnp.models import TETNP
 from shiftnp.nn.separable import SeparableAttention
@@ -67,6 +69,16 @@ def test_it_is_its_formula(setup):
         torch.testing.assert_close(ours, formula, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("period", [None, (3.0, None)])
+def test_it_is_the_same_pair_by_pair(setup, period):
+    """As it is computed where not all see all."""
+    attention, q, k = setup
+    attention.geometry = Geometry.of(DX, period, None)
+    everyone = torch.ones(B, NQ, NK, dtype=torch.bool)
+    for product, pairs in zip(attention(q, k, None), attention(q, k, everyone), strict=True):
+        torch.testing.assert_close(product, pairs, rtol=1e-10, atol=1e-10)
+
+
 def test_self_attention_takes_no_short_cut(setup):
     attention, q, _ = setup
     copy = q._replace(x=q.x.clone())
@@ -106,9 +118,45 @@ def test_heads_share_out_the_waves_of_a_band():
 
 def test_along_a_circle_whole_waves_fit():
     attention = SeparableAttention(DZ, H, D, Geometry.of(2, (8.0, None), None), 2, moves=True)
-    whole = attention.waves.fixed[..., 0] * 8 / (2 * math.pi)
-    torch.testing.assert_close(whole, whole.round())
+    whole = attention.waves.vectors(torch.float64)[..., 0] * 8 / (2 * math.pi)
+    torch.testing.assert_close(whole, whole.round(), rtol=0, atol=1e-12)
+    assert whole.any()
     assert attention.waves.free.shape[-1] == 1
+
+
+def test_a_band_must_reach_the_first_wave_of_a_circle():
+    with pytest.raises(ValueError, match=r"band .* period of 1: it must reach 6.28"):
+        SeparableAttention(DZ, H, D, Geometry.of(1, 1.0, None), 1, moves=False, band=(0.2, 3.0))
+
+
+def test_a_long_domain_is_no_place_for_squares():
+    """Far from the middle of all keys, a query with neighbours sees them as it would without the others."""
+    model = small_model("te-tnp", kernel="separable", radius=1.0, location_update=False, dtype=torch.float32)
+    g = torch.Generator().manual_seed(0)
+    near = 2**14 + torch.rand(1, 12, 1, generator=g)
+    far = torch.cat([near, torch.arange(200.0)[None, :, None] * -100], 1)
+    y = torch.randn(1, far.shape[1], 1, generator=g)
+    alone, among = model(near, y[:, :12], near), model(far, y, near)
+    torch.testing.assert_close(among.mean, alone.mean, rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("more", [0, 2])
+def test_torch_does_the_same(masked, more):
+    """What runs on other devices than a CPU."""
+    g = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, n, d, generator=g, dtype=torch.float64) for n, d in ((4, 6), (5, 6), (5, 2)))
+    pairs = torch.rand(2, 4, 5, generator=g) < 0.5 if masked else None
+    shared = tuple(
+        (torch.randn(2, 3, 4, 1, generator=g).double(), torch.randn(2, 4, 5, generator=g).double()) for _ in range(more)
+    )
+    if pairs is not None:
+        pairs[0, 0] = False
+    ours, torchs = (f(q, k, v, pairs, shared) for f in (separable.plainly, separable.through_torch))
+    if pairs is not None:
+        some = pairs.any(-1)[:, None, :, None]
+        ours, torchs = ours * some, torchs * some  # nothing to see: left to the caller
+    torch.testing.assert_close(ours, torchs)
 
 
 @pytest.mark.parametrize(("name", "value"), [("band", (2.0, 1.0)), ("turned", 1.5)])

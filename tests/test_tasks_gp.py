@@ -9,7 +9,7 @@ import torch
 
 from conftest import small_model
 from shiftnp import TASKS, log_likelihood
-from shiftnp.tasks.base import Stream, generator_for
+from shiftnp.tasks.base import Stream, TestSet, generator_for
 from shiftnp.tasks.ceiling import ceiling
 from shiftnp.tasks.gp import BayesOptimal, GPOracle, GPTask
 from shiftnp.tasks.gp_kernels import KERNELS
@@ -147,6 +147,8 @@ def test_fewer_targets_in_training_leave_test_sets_as_they_are():
     assert few.sample(3, torch.Generator().manual_seed(0)).yt.shape[1] == 2
     assert few.test_sets() == many.test_sets()
     assert repr(few) == repr(many)  # what a ceiling is kept under
+    with pytest.raises(ValueError, match="train_targets"):
+        ceiling(TestSet(few, seed=0, tasks=1))
 
 
 def test_a_stream_is_the_same_with_any_number_of_workers_and_processes():

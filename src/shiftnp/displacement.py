@@ -147,6 +147,13 @@ class Geometry:
             torch.cat([flat_k, flat_k.square().sum(-1, keepdim=True), *on_k], -1),
         )
 
+    def squared_line(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any"]:
+        """What `factors` is the product of, from displacements: the squared length of the straight line."""
+        if self.period is not None:
+            circular, length = self._circles(d)
+            d = torch.where(circular, length / math.pi * torch.sin(d * (math.pi / length)), d)
+        return d.square().sum(-1)
+
     def embed(self, x: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any f"]:
         """Places as something that can be averaged: themselves, and along circles sine and cosine."""
         if self.period is None:
@@ -173,14 +180,6 @@ class Geometry:
         """Which of the dimensions are flat, and which are circles."""
         circles = [i for i, p in enumerate(self.period or ()) if p is not None]
         return [i for i in range(dims) if i not in circles], circles
-
-    def whole_waves(self, w: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
-        """Wave vectors with a whole number of waves along every circle, at least as the nearest one."""
-        if self.period is None:
-            return w
-        circular, length = self._circles(w)
-        unit = 2 * math.pi / length
-        return torch.where(circular, unit * torch.round(w / unit), w)
 
     @staticmethod
     def centre(x: Float[Tensor, "b n dx"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b 1 dx"]:

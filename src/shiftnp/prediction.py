@@ -66,7 +66,9 @@ def predict(
     context = {name: a.to(device) for name, a in context.items()}
     encoded = LAST.get(model, context, lambda: model.encode(**context))
     chunk = default_chunk(encoded.memory, *context["xc"].shape[:2]) if chunk is None else chunk
-    pieces = ((where, x.to(device)) for where, x in chunks(xt, chunk, good_order(encoded.memory, xt)))
+    as_they_come = any(isinstance(a, np.memmap) for a in (xt, *result))
+    order = None if as_they_come else good_order(model, encoded.memory, xt)
+    pieces = ((where, x.to(device)) for where, x in chunks(xt, chunk, order))
     whole = Prediction(*(a[None] if alone else a for a in result))
     fill(whole, lambda x: model.decode(encoded, x), pieces, xt.shape[1], progress)
     return result
@@ -81,14 +83,15 @@ def default_chunk(memory: Any, tasks: int, nc: int) -> int:
     return max(1, min(MOST_TARGETS // max(1, tasks), (1 << 28) // (max(1, tasks * keys) * bytes_per_pair)))
 
 
-def good_order(memory: Any, xt: Array) -> np.ndarray | None:
+def good_order(model: Any, memory: Any, xt: Array) -> np.ndarray | None:
     """An order of targets in which those of a chunk are neighbours, which halves the time if they come at random.
 
-    None: as they come. Each data set would need its own, and an array on disk is best read from front to back.
+    None: as they come. Each data set would need its own; and arrays on disk are best gone through from front to back.
     """
-    if not isinstance(memory, Memory) or memory.cells is None or len(xt) > 1 or isinstance(xt, np.memmap):
+    if not isinstance(memory, Memory) or memory.cells is None or len(xt) > 1:
         return None
-    return memory.cells.order(to_tensor("xt", xt).to(memory.start.z.device)).cpu().numpy()
+    places = to_tensor("xt", xt[..., model.tokens.places])
+    return memory.cells.order(places.to(memory.start.z.device)).cpu().numpy()
 
 
 def to_tensor(name: str, a: Any) -> Tensor:

@@ -65,8 +65,8 @@ Kernel = Callable[[Tensor, Tensor, Tensor, Places, Places, Pairs], tuple[Tensor,
 
 def attend(
     kernel: Kernel,
-    q: Float[Tensor, "b h nq d"],
-    k: Float[Tensor, "b h nk d"],
+    q: Float[Tensor, "b h nq dq"],
+    k: Float[Tensor, "b h nk dk"],
     v: Float[Tensor, "b h nk dv"],
     at_q: Places,
     at_k: Places,

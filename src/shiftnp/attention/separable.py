@@ -13,7 +13,6 @@ keeps a query from looking at distances that it has never seen.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,6 +21,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from shiftnp.attention.reference import Pairs, softmax_over_keys
+
+More = tuple[tuple[Float[Tensor, "b h nq 1"], Float[Tensor, "b nq nk"]], ...]
+"""Scores that all heads share, and how much each head heeds them."""
 
 
 class Turn(NamedTuple):
@@ -42,20 +44,27 @@ def attend(
     k: Float[Tensor, "b h nk d"],
     v: Float[Tensor, "b h nk dv"],
     pairs: Pairs = None,
-    more: Sequence[tuple[Float[Tensor, "b h nq 1"], Float[Tensor, "b nq nk"]]] = (),
+    more: More = (),
 ) -> Float[Tensor, "b h nq dv"]:
     """Softmax attention with scores `q . k`; a query that sees no key gets something that its caller takes back.
 
     Args:
-        more: scores that all heads share, and how much each head heeds them.
+        more: to be added to the scores, such as the autocorrelation of the data (`nn/spectrum.py`).
     """
-    if q.device.type == "cpu":  # torch's kernel for it wants values as wide as keys, and else does this, only slower
-        scores = q @ k.mT
-        for gain, shared in more:
-            scores = torch.addcmul(scores, gain, shared[:, None])
-        return softmax_over_keys(scores, pairs) @ v
+    # On a CPU, torch's kernel wants values as wide as keys, and else does the same as `plainly`, only slower.
+    return (plainly if q.device.type == "cpu" else through_torch)(q, k, v, pairs, more)
+
+
+def plainly(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs, more: More) -> Tensor:
+    scores = q @ k.mT
+    for gain, shared in more:
+        scores = torch.addcmul(scores, gain, shared[:, None])
+    return softmax_over_keys(scores, pairs) @ v
+
+
+def through_torch(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs, more: More) -> Tensor:
     seen = None if pairs is None else (pairs | ~pairs.any(-1, keepdim=True))[:, None]
     if more:
-        bias = sum(gain * shared[:, None] for gain, shared in more)
+        bias = torch.stack([gain * shared[:, None] for gain, shared in more]).sum(0)
         seen = bias if seen is None else bias.masked_fill(~seen, -math.inf)
     return scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=1.0)

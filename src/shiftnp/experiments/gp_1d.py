@@ -83,7 +83,7 @@ GP_1D = Experiment(
             Training(
                 # TE-TNP and TE-PT-TNP-M32 are slowest: over all context sizes about 2.7 s a step with the plain formula
                 # and two thirds of that in tiles, so that 1200 steps take 35 minutes on two AVX2 cores. Where the
-                # processor has bfloat16, --precision bf16 is meant to be faster still.
+                # processor has bfloat16, --precision bf16-pairs is meant to be faster still.
                 steps=1200,
                 batch_size=16,  # the paper's
                 learning_rate=5e-4,  # the paper's

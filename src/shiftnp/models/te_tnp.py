@@ -85,7 +85,8 @@ class TETNP(NeuralProcess):
         tokens = self.tokens.context(c)
         if self.spectrum is not None:
             assert tokens.x is not None
-            x = (tokens.x - Geometry.centre(tokens.x, c.mask)).to(torch.promote_types(c.y.dtype, torch.float32))
+            x = self.tokens.geometry.wrap(tokens.x - Geometry.centre(tokens.x, c.mask))
+            x = x.to(torch.promote_types(c.y.dtype, torch.float32))
             lines = self.spectrum(x, c.y, c.observed, c.is_there[..., None].to(c.y.dtype))
             tokens = tokens._replace(z=tokens.z + lines.about, lines=lines)
         return self.stack.encode(tokens)

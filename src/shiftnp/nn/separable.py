@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,7 +21,7 @@ from shiftnp.typing import Real
 
 
 class SeparableAttention(nn.Module):
-    """Translation-equivariant multi-head attention through torch's own attention, see `attention/separable.py`.
+    """Translation-equivariant multi-head attention at the cost of the plain one, see `attention/separable.py`.
 
     Args:
         moves: whether queries move, each head pulling them towards the mean place of what it attends to.
@@ -75,23 +77,21 @@ class SeparableAttention(nn.Module):
         zq, zk, v = (t.to(dtype) for t in self.heads.project(q.z, k.z))
         # Only differences count, so that places may be taken relative to anything that moves with the data.
         centre = Geometry.centre(k.x, k.mask)
-        xk = _place(k, centre)
+        xk = self._place(k, centre)
         alike = q.x is k.x and q.moved is k.moved  # self-attention
-        xq = xk if alike else _place(q, centre)
+        xq = xk if alike else self._place(q, centre)
         turn_k = self.waves(xk)
         turn_q = turn_k if alike else self.waves(xq)
         of_q = [zq * zq.shape[-1] ** -0.5, turn_q(split(self.to_q_waves(q.z)) * self.frequencies**-0.5)]
         of_k = [zk, turn_k(split(self.to_k_waves(k.z)))]
         if self.to_window is not None:
-            near_q, near_k = (_to_heads(f, zq) for f in self.geometry.factors(xq, xk))
-            of_q.append(softplus(split(self.to_window(q.z))) * near_q)
-            of_k.append(near_k)
-        more: list[tuple[Tensor, Tensor]] = []
+            of_q.append(softplus(split(self.to_window(q.z))))  # for `_attend`, which knows what is near
+        more: separable.More = ()
         if self.to_gain is not None:
             assert k.lines is not None
             assert not isinstance(sight, Neighbourhood)
             gains = split(self.to_gain(q.z)).split(1, -1)
-            more = list(zip(gains, k.lines.correlation(xq, xk), strict=True))
+            more = tuple(zip(gains, k.lines.correlation(xq, xk), strict=True))
         if self.value_waves is not None:
             turn = self.value_waves(xk)
             v, turn = turn(v), turn if alike else self.value_waves(xq)
@@ -99,10 +99,8 @@ class SeparableAttention(nn.Module):
             v, channels = torch.cat([v, _to_heads(self.geometry.embed(xk), v)], -1), v.shape[-1]
         with torch.autocast(v.device.type, enabled=False):
             tokens = torch.cat(of_q, -1), torch.cat(of_k, -1), v
-            if more:
-                out = separable.attend(*tokens, sight, more)
-            else:
-                out, _ = local.attend(_attend, *tokens, Places(q.x), Places(k.x), sight)
+            kernel = partial(self._attend, more=more)
+            out, _ = local.attend(kernel, *tokens, Places(q.x, q.moved), Places(k.x, k.moved), sight)
         moved = q.moved
         if self.to_pull is not None:
             out, place = out[..., :channels], out[..., channels:]
@@ -116,6 +114,31 @@ class SeparableAttention(nn.Module):
             out = turn(out, back=True)
         return self.heads.join(out, sight), moved
 
+    def _place(self, t: Tokens, centre: Float[Tensor, "b 1 dx"]) -> Float[Tensor, "b n dx"]:
+        assert t.x is not None
+        return self._relative(Places(t.x, t.moved), centre, torch.promote_types(t.z.dtype, torch.float32))
+
+    def _relative(self, at: Places, centre: Float[Tensor, "b 1 dx"], dtype: torch.dtype) -> Float[Tensor, "b n dx"]:
+        x = self.geometry.wrap(at.x - centre).to(dtype)
+        return x if at.moved is None else x + at.moved
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, at_q: Places, at_k: Places, pairs: Pairs, more: separable.More
+    ) -> tuple[Tensor, None]:
+        """With the window: as a product where all see all; else pair by pair, since near pairs may lie in a domain so
+        long that the squares of its places leave nothing of theirs."""
+        if self.to_window is not None:
+            q, width = q[..., :-1], q[..., -1:]
+            if pairs is None:
+                centre = Geometry.centre(at_k.x, None)
+                places = (self._relative(at, centre, q.dtype) for at in (at_q, at_k))
+                near_q, near_k = (_to_heads(f, q) for f in self.geometry.factors(*places))
+                q, k = torch.cat([q, width * near_q], -1), torch.cat([k, near_k], -1)
+            else:
+                d = self.geometry.between(at_q.x, at_k.x, at_q.moved, at_k.moved, q.dtype)
+                more = (*more, (-width, self.geometry.squared_line(d)))
+        return separable.attend(q, k, v, pairs, more), None
+
 
 def _gains(dz: int, heads: int) -> nn.Linear:
     """How much each head heeds the lines of a spectrum, as they are and sharpened: at first half of the heads the one,
@@ -128,15 +151,5 @@ def _gains(dz: int, heads: int) -> nn.Linear:
     return layer
 
 
-def _place(t: Tokens, centre: Float[Tensor, "b 1 dx"]) -> Float[Tensor, "b n dx"]:
-    assert t.x is not None
-    x = (t.x - centre).to(torch.promote_types(t.z.dtype, torch.float32))
-    return x if t.moved is None else x + t.moved
-
-
 def _to_heads(f: Float[Tensor, "b n c"], like: Float[Tensor, "b h m d"]) -> Float[Tensor, "b h n c"]:
     return f[:, None].expand(-1, like.shape[1], -1, -1).to(like.dtype)
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, at_q: Places, at_k: Places, pairs: Pairs) -> tuple[Tensor, None]:
-    return separable.attend(q, k, v, pairs), None

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from shiftnp.displacement import Geometry
 from shiftnp.nn.mlp import MLP
-from shiftnp.nn.waves import Waves
+from shiftnp.nn.waves import Waves, angles
 from shiftnp.typing import Real
 
 FLOOR = 0.02
@@ -48,8 +48,7 @@ class Lines(NamedTuple):
 
 def waves_at(vectors: Float[Tensor, "r dx"], x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n r2"]:
     """Cosine and sine of every wave."""
-    with torch.autocast(x.device.type, enabled=False):
-        angle = x @ vectors.to(x.dtype).mT
+    angle = angles(x, vectors.to(x.dtype))
     return torch.cat([angle.cos(), angle.sin()], -1)
 
 
@@ -68,8 +67,8 @@ class Spectrum(nn.Module):
         self.waves = Waves(torch.linspace(float(band[1]) / n, float(band[1]), n)[None], dims, geometry)
         self.sharpness = nn.Parameter(torch.tensor(self.SHARPNESS))
         self.refine = MLP(2 * n + 1, 2 * n, dz)
-        nn.init.zeros_(self.refine.layers[-1].weight)
-        nn.init.zeros_(self.refine.layers[-1].bias)
+        for parameter in self.refine.layers[-1].parameters():  # at first the powers as they are
+            nn.init.zeros_(parameter)
         self.embed = MLP(2 * n + 1, dz, dz)
         self.to_target = nn.Linear(dz, dz)
 
@@ -89,7 +88,7 @@ class Spectrum(nn.Module):
         # One more point at zero, where the prior is, so that a single observation is not its own mean.
         mean = (y * observed).sum(1, keepdim=True) / (count + 1)
         values = torch.cat([(y - mean) * observed, there], -1) / torch.cat([count, points], -1).clamp(min=1).sqrt()
-        vectors = self.waves.vectors[0]
+        vectors = self.waves.vectors(x.dtype)[0]
         waves = waves_at(vectors, x)
         with torch.autocast(x.device.type, enabled=False):
             cos, sin = (values.to(waves.dtype).mT @ waves).chunk(2, -1)

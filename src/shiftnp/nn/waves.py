@@ -15,26 +15,45 @@ from shiftnp.typing import Real
 
 
 class Waves(nn.Module):
-    """Wave vectors for each head, of given lengths at first, in all directions."""
+    """Wave vectors for each head, of given lengths at first, in all directions.
+
+    Along circles the whole numbers of waves that come nearest are kept, as such: `2 pi / period` is multiplied in the
+    precision of the data.
+    """
 
     def __init__(self, lengths: Float[Tensor, "h r"], dims: int, geometry: Geometry) -> None:
         super().__init__()
         vectors = lengths[..., None] * normalize(torch.randn(*lengths.shape, dims), dim=-1)
         flat, circles = geometry.split_dimensions(dims)
+        self.units = [2 * math.pi / float((geometry.period or ())[i] or 1) for i in circles]
         self.back = [[*flat, *circles].index(i) for i in range(dims)]
-        self.fixed: Tensor | None
         self.free = nn.Parameter(vectors[..., flat]) if flat else None
-        self.register_buffer("fixed", geometry.whole_waves(vectors)[..., circles] if circles else None)
+        self.whole: Tensor | None
+        self.register_buffer("whole", None)
+        if circles:
+            self.whole = (vectors[..., circles] / torch.tensor(self.units)).round()
+            for i, unit in enumerate(self.units):
+                if not self.whole[..., i].any():
+                    raise ValueError(
+                        f"band ends before the first wave that fits a period of {2 * math.pi / unit:g}: it must reach"
+                        f" {unit:.3g} radians per unit of input, better several times that."
+                    )
 
-    @property
-    def vectors(self) -> Float[Tensor, "h r dx"]:
-        return torch.cat([part for part in (self.free, self.fixed) if part is not None], -1)[..., self.back]
+    def vectors(self, dtype: torch.dtype) -> Float[Tensor, "h r dx"]:
+        parts = [] if self.free is None else [self.free.to(dtype)]
+        if self.whole is not None:
+            parts.append(self.whole.to(dtype) * self.whole.new_tensor(self.units, dtype=dtype))
+        return torch.cat(parts, -1)[..., self.back]
 
     def forward(self, x: Float[Tensor, "b n dx"]) -> Turn:
-        """By the angles `w . x`, in float32 at least: a phase is no place for rounding."""
-        with torch.autocast(x.device.type, enabled=False):
-            angle = x[:, None] @ self.vectors.to(x.dtype).mT
+        angle = angles(x[:, None], self.vectors(x.dtype)[:, None])
         return Turn(torch.complex(angle.cos(), angle.sin()))
+
+
+def angles(x: Float[Tensor, "*any n dx"], vectors: Float[Tensor, "*more r dx"]) -> Float[Tensor, "*all n r"]:
+    """`w . x`, product by product: a phase is no place for the rounding that matrix products may be allowed."""
+    parts = [x[..., i, None] * vectors[..., i] for i in range(x.shape[-1])]
+    return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
 
 
 def shared_out(band: tuple[Real, Real], heads: int, n: int) -> Float[Tensor, "h r"]:

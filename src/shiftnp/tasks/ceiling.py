@@ -40,6 +40,8 @@ def ceiling(test_set: TestSet, folder: Path | None = None) -> Ceiling:
     task = test_set.task
     if not isinstance(task, GPTask):
         raise ValueError(f"a ceiling is known for Gaussian-process tasks only, not for {type(task).__name__}.")
+    if task.train_targets is not None:
+        raise ValueError("train_targets is for training only: take the sets of task.test_sets(), which have none.")
     test_set = replace(test_set, task=replace(task, shift=0.0))  # a shift of all inputs changes no exact posterior
     folder = folder or Path(pooch.os_cache("shiftnp")) / "ceilings"
     path = folder / f"{hashlib.sha256(f'{VERSION} {test_set!r}'.encode()).hexdigest()[:16]}.npz"
