@@ -27,7 +27,7 @@ from shiftnp.checkpoint import Run, write_json
 from shiftnp.settings import RunConfig, Training
 from shiftnp.training import train
 
-MODEL = {"dz": 64, "heads": 4, "layers": 3}
+MODEL = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 2}
 COLOURS = {"float32": "tab:blue", "bf16-pairs": "tab:orange"}
 PRODUCTS = (torch.ops.aten.mm, torch.ops.aten.addmm)
 
@@ -56,7 +56,8 @@ def curve(folder: Path, precision: str, seed: int, steps: int) -> list[dict[str,
     )
     run = Run.create(folder / f"{precision}-{seed}", RunConfig("te-tnp", "gp-1d", training, MODEL))
     with RoundedProducts():
-        train(run, gap=False, quiet=True)
+        if not train(run, gap=False, quiet=True):
+            raise SystemExit("Stopped; nothing was written.")
     return [{"step": row["step"], "valid": row["valid"]} for row in run.metrics() if "valid" in row]
 
 

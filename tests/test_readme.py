@@ -53,12 +53,21 @@ def test_speeds_are_the_measured_ones():
 
 def test_the_page_on_the_separable_kernel_tells_what_was_measured():
     page = (ROOT / "docs/separable.md").read_text()
-    for run in json.loads((ROOT / "results/separable-gp-1d.json").read_text())["runs"].values():
-        for name in ("delta-0.0", "delta-1.0"):
-            score, gap = run["sets"][name]["log_likelihood"], run["sets"][name]["gap"]
-            assert f"{score['mean']:.3f} ± {score['standard_error']:.3f} | {gap['mean']:.3f} |" in page
+    for name, run in json.loads((ROOT / "results/separable-gp-1d.json").read_text())["runs"].items():
+        gaps, tests = {row["step"]: row["gap"] for row in run["curve"]}, []
+        for delta in ("delta-0.0", "delta-1.0") if run["sets"] else ():
+            score, gap = run["sets"][delta]["log_likelihood"], run["sets"][delta]["gap"]
+            tests.append(f"{score['mean']:.3f} ± {score['standard_error']:.3f} | {gap['mean']:.3f}")
+        half, end = (f"{gaps[250]:.3f}" if 250 in gaps else ""), f"{list(gaps.values())[-1]:.3f}"
+        assert f"| {name} | {half} | {end} | {' | '.join(tests or ['', '', '', ''])} |" in page
+    for run in json.loads((ROOT / "results/separable-search.json").read_text())["runs"]:
+        about = run["what"] + (" (trained on periodic tasks alone)" if run["trained on"] == "periodic" else "")
+        gaps = f"{run['gap']:.3f} | {run['gap by kernel']['periodic']:.3f}"
+        assert f"| {about} | {run['steps']} | {run['training targets']} | {gaps} |" in page
+    for dx, models in json.loads((ROOT / "results/separable-inputs.json").read_text())["valid"].items():
+        assert f"| {dx} | {models['tnp']:.3f} | {models['te-tnp']:.3f} |" in page
     steps = json.loads((ROOT / "results/attention.json").read_text())["steps"]
-    for name in ("TE-TNP, separable", "TE-PT-TNP-32, separable"):
+    for name in ("TE-TNP, separable", "TE-TNP, separable, spectrum", "TE-PT-TNP-32, separable"):
         assert f"{steps[name]['median'] / steps['TNP']['median']:.2f} times" in page
 
 
