@@ -69,6 +69,7 @@ def draw(curves: dict[str, dict[str, list[dict[str, float]]]]) -> Figure:
             axes.plot(
                 [r["step"] for r in rows],
                 [r["valid"] for r in rows],
+                "-" if precision == "float32" else "--",
                 color=COLOURS[precision],
                 label=precision if i == 0 else None,
             )

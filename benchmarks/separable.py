@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter
+from matplotlib.ticker import FormatStrFormatter, NullFormatter
 
 from shiftnp.bench.machine import machine
 from shiftnp.checkpoint import Run, write_json
@@ -76,21 +76,24 @@ def figures(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw(runs: dict[str, Any]) -> Figure:
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    for ax, key, label in zip(
-        figure.subplots(1, 2, sharey=True), ("step", "seconds"), ("step", "minutes"), strict=True
-    ):
-        for name, run in runs.items():
-            colour = next(c for word, c in COLOURS.items() if word in name)
-            x = [row[key] / (60 if key == "seconds" else 1) for row in run["curve"]]
-            style = "-" if len(run["curve"]) == max(len(r["curve"]) for r in runs.values()) else "--"
-            ax.plot(x, [row["gap"] for row in run["curve"]], style, marker=".", color=colour, label=name)
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for name, run in runs.items():
+        colour = next(c for word, c in COLOURS.items() if word in name)
+        line = "-" if run["minutes"] == max(r["minutes"] for r in runs.values()) else "--"
+        gaps = [row["gap"] for row in run["curve"]]
+        left.plot([row["step"] for row in run["curve"]], gaps, line, marker=".", color=colour, label=name)
+        right.plot([row["seconds"] / 60 for row in run["curve"]], gaps, line, marker=".", color=colour)
+    for ax, label, ticks in ((left, "step", 250), (right, "minutes", 3)):
         ax.set(xscale="log", yscale="log", xlabel=label)
-        ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-        ax.yaxis.set_minor_formatter(FormatStrFormatter("%g"))
-        ax.grid(alpha=0.3, which="both")
-    figure.axes[0].set_ylabel("gap in nats per target")
-    figure.axes[0].legend(fontsize="small")
+        ax.set_xticks([ticks * 2**i for i in range(6 if label == "step" else 5)])
+        ax.set_yticks([0.05, 0.1, 0.2, 0.3, 0.5])
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_formatter(FormatStrFormatter("%g"))
+            axis.set_minor_formatter(NullFormatter())
+        ax.grid(alpha=0.3)
+    left.set_ylabel("gap in nats per target")
+    figure.legend(loc="outside lower center", ncols=2, fontsize="small")
     return figure
 
 
