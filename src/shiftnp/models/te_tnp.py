@@ -12,7 +12,7 @@ from shiftnp.displacement import Geometry
 from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.block import Block, te_attention
 from shiftnp.nn.spectrum import Spectrum
-from shiftnp.nn.tokens import Context, RelativeTokens
+from shiftnp.nn.tokens import Context, RelativeTokens, Tokens
 from shiftnp.nn.transformer import FullStack, Memory
 from shiftnp.typing import Real
 
@@ -32,7 +32,8 @@ class TETNP(NeuralProcess):
             `attention/separable.py`; with it, `location_update` pulls tokens towards what they attend to.
         frequencies, band, window: of the separable kernel, see `SeparableAttention`.
         spectrum: number of waves in the spectrum of a data set, by which the separable kernel can attend (0: none), see
-            `Spectrum`. It is that of the whole context, so that it goes with no radius.
+            `Spectrum`; half of the heads then use the harmonics of what repeats the data best. It is the spectrum of
+            the whole context, so that it goes with no radius.
         period: length after which an input repeats, or None; one entry per input (a single number: all).
         radius: pairs farther apart do not attend. The receptive field is then `(layers + 1) * radius`.
         equivariant: which inputs predictions are equivariant in (None: all); the others are ordinary covariates.
@@ -84,18 +85,27 @@ class TETNP(NeuralProcess):
     def embed_context(self, c: Context) -> Memory:
         tokens = self.tokens.context(c)
         if self.spectrum is not None:
-            assert tokens.x is not None
-            x = self.tokens.geometry.wrap(tokens.x - Geometry.centre(tokens.x, c.mask))
-            x = x.to(torch.promote_types(c.y.dtype, torch.float32))
+            x = self._relative(tokens, tokens)
             lines = self.spectrum(x, c.y, c.observed, c.is_there[..., None].to(c.y.dtype))
-            tokens = tokens._replace(z=tokens.z + lines.about, lines=lines)
+            tokens = tokens._replace(z=tokens.z + lines.about, lines=lines, likeness=lines.correlation(x, x))
         return self.stack.encode(tokens)
 
     def embed_targets(self, memory: Memory, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
-        tokens, lines = self.tokens.targets(xt), memory.start.lines
-        if self.spectrum is not None and lines is not None:
-            tokens = tokens._replace(z=tokens.z + self.spectrum.to_target(lines.about))
+        tokens, context = self.tokens.targets(xt), memory.start
+        if self.spectrum is not None:
+            lines = context.lines
+            assert lines is not None
+            likeness = lines.correlation(self._relative(tokens, context), self._relative(context, context))
+            z = tokens.z + self.spectrum.to_target(lines.about)
+            tokens = tokens._replace(z=z, lines=lines, likeness=likeness)
         return self.stack.decode(memory, tokens)
+
+    def _relative(self, tokens: Tokens, context: Tokens) -> Float[Tensor, "b n dx"]:
+        """Where tokens are, relative to the middle of the context."""
+        assert tokens.x is not None
+        assert context.x is not None
+        x = self.tokens.geometry.wrap(tokens.x - Geometry.centre(context.x, context.mask))
+        return x.to(torch.promote_types(context.z.dtype, torch.float32))
 
     @property
     def receptive_field(self) -> float:

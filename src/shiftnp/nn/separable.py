@@ -15,8 +15,9 @@ from shiftnp.attention.local import Neighbourhood, Sight
 from shiftnp.attention.reference import Pairs
 from shiftnp.displacement import Geometry
 from shiftnp.nn.heads import Heads
+from shiftnp.nn.spectrum import Lines
 from shiftnp.nn.tokens import Tokens
-from shiftnp.nn.waves import Waves, shared_out
+from shiftnp.nn.waves import Waves, harmonics, shared_out
 from shiftnp.typing import Real
 
 
@@ -29,7 +30,8 @@ class SeparableAttention(nn.Module):
         band: smallest and largest wave number at first, in radians per unit of input. They are learned, but not along
             circles, where only whole numbers of waves fit.
         window: whether a query can dim distant keys.
-        spectrum: whether keys come with the lines of their data set's spectrum, which queries then can attend by.
+        spectrum: whether tokens come with what is known of the spectrum of their data set. Queries then can attend by
+            their likeness to keys, and the last half of the heads has harmonics of the fundamental for waves.
         turned: share of the value channels that carry the relative phase.
     """
 
@@ -54,11 +56,12 @@ class SeparableAttention(nn.Module):
             raise ValueError(f"turned must be a share between 0 and 1, got {turned}.")
         self.geometry, self.frequencies = geometry, frequencies
         self.heads = Heads(dz, heads, head_dim)
-        self.waves = Waves(shared_out(band, heads, frequencies), dims, geometry)
+        self.folded = heads // 2 if spectrum else 0
+        self.waves = Waves(shared_out(band, heads - self.folded, frequencies), dims, geometry)
         self.to_q_waves = nn.Linear(dz, heads * 2 * frequencies)
         self.to_k_waves = nn.Linear(dz, heads * 2 * frequencies)
         planes = int(turned * head_dim) // 2
-        self.value_waves = Waves(shared_out(band, heads, planes), dims, geometry) if planes else None
+        self.value_waves = Waves(shared_out(band, heads - self.folded, planes), dims, geometry) if planes else None
         self.to_window = nn.Linear(dz, heads) if window else None
         self.to_gain = _gains(dz, heads) if spectrum else None
         self.to_pull = nn.Linear(dz, heads) if moves else None
@@ -80,21 +83,19 @@ class SeparableAttention(nn.Module):
         xk = self._place(k, centre)
         alike = q.x is k.x and q.moved is k.moved  # self-attention
         xq = xk if alike else self._place(q, centre)
-        turn_k = self.waves(xk)
-        turn_q = turn_k if alike else self.waves(xq)
+        turn_k = self._turn(self.waves, xk, q.lines, 1)
+        turn_q = turn_k if alike else self._turn(self.waves, xq, q.lines, 1)
         of_q = [zq * zq.shape[-1] ** -0.5, turn_q(split(self.to_q_waves(q.z)) * self.frequencies**-0.5)]
         of_k = [zk, turn_k(split(self.to_k_waves(k.z)))]
         if self.to_window is not None:
             of_q.append(softplus(split(self.to_window(q.z))))  # for `_attend`, which knows what is near
         more: separable.More = ()
         if self.to_gain is not None:
-            assert k.lines is not None
             assert not isinstance(sight, Neighbourhood)
-            gains = split(self.to_gain(q.z)).split(1, -1)
-            more = tuple(zip(gains, k.lines.correlation(xq, xk), strict=True))
+            more = tuple(zip(split(self.to_gain(q.z)).split(1, -1), q.likeness, strict=True))
         if self.value_waves is not None:
-            turn = self.value_waves(xk)
-            v, turn = turn(v), turn if alike else self.value_waves(xq)
+            turn = self._turn(self.value_waves, xk, q.lines, 0)
+            v, turn = turn(v), turn if alike else self._turn(self.value_waves, xq, q.lines, 0)
         if self.to_pull is not None:
             v, channels = torch.cat([v, _to_heads(self.geometry.embed(xk), v)], -1), v.shape[-1]
         with torch.autocast(v.device.type, enabled=False):
@@ -113,6 +114,16 @@ class SeparableAttention(nn.Module):
         if self.value_waves is not None:
             out = turn(out, back=True)
         return self.heads.join(out, sight), moved
+
+    def _turn(self, waves: Waves, x: Float[Tensor, "b n dx"], lines: Lines | None, lowest: int) -> separable.Turn:
+        """By learned waves; in folded heads by harmonics, two by two from the lowest one."""
+        turn = waves(x)
+        if not self.folded:
+            return turn
+        assert lines is not None
+        multiples = torch.arange(turn.phase.shape[-1], dtype=x.dtype, device=x.device) // 2 + lowest
+        folded = harmonics(lines.fundamental, x, multiples).expand(-1, self.folded, -1, -1)
+        return separable.Turn(torch.cat([turn.phase, folded], 1))
 
     def _place(self, t: Tokens, centre: Float[Tensor, "b 1 dx"]) -> Float[Tensor, "b n dx"]:
         assert t.x is not None
@@ -141,8 +152,8 @@ class SeparableAttention(nn.Module):
 
 
 def _gains(dz: int, heads: int) -> nn.Linear:
-    """How much each head heeds the lines of a spectrum, as they are and sharpened: at first half of the heads the one,
-    half the other, and every one to another degree."""
+    """How much each head heeds either kind of likeness: at first half of the heads the one, half the other, and every
+    one to another degree."""
     layer, half = nn.Linear(dz, 2 * heads), (heads + 1) // 2
     bias = torch.zeros(heads, 2)
     bias[:half, 0] = torch.linspace(0, 2, half)

@@ -2,8 +2,11 @@
 
 Moving the data multiplies `sum_k y_k exp(i w . x_k)` by a phase, so its square, the power at `w`, stays the same. Waves
 with these powers, `sum_r P_r cos(w_r . d)`, add up to the autocorrelation of the data at the displacement `d`
-(Wiener and Khinchin). As a score it lets a query attend to where the data resemble what they are here, one period away
-for instance, before any layer has learned to find a period.
+(Wiener and Khinchin). As a score it lets a query attend to where the data resemble what they are here.
+
+The strongest wave need not be the fundamental, with whose period the data repeat. That one is found by trying each wave
+on the data (`nn/folding.py`). Its harmonics then take the place of learned waves in some heads: to these, a periodic
+function is what a smooth one is to the others.
 """
 
 from __future__ import annotations
@@ -15,12 +18,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from shiftnp.displacement import Geometry
+from shiftnp.nn import folding
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.waves import Waves, angles
 from shiftnp.typing import Real
 
 FLOOR = 0.02
 """Added to every power before its logarithm is taken: half of what noise of standard deviation 0.2 gives."""
+ERROR_FLOOR = 0.01
+"""Added to every error before its logarithm is taken: a quarter of the variance of such noise."""
+STEPS = 2
+"""Of Gauss and Newton towards the fundamental."""
 
 
 class Lines(NamedTuple):
@@ -28,18 +36,20 @@ class Lines(NamedTuple):
 
     Attributes:
         vectors: of the waves.
-        strength: how strong each wave is, as it is and sharpened; both sum to one.
+        strength: how strong each wave is, and how well it explains the data; both sum to one.
+        fundamental: vector of the wave that explains the data best, which need not be among them.
         about: what tokens should know of it.
     """
 
     vectors: Float[Tensor, "r dx"]
     strength: Float[Tensor, "b 2 r"]
+    fundamental: Float[Tensor, "b dx"]
     about: Float[Tensor, "b 1 dz"]
 
     def correlation(
         self, xq: Float[Tensor, "b nq dx"], xk: Float[Tensor, "b nk dx"]
     ) -> tuple[Float[Tensor, "b nq nk"], ...]:
-        """`sum_r strength_r cos(w_r . (x_q - x_k))`, with strengths as they are and sharpened."""
+        """`sum_r strength_r cos(w_r . (x_q - x_k))`, for either kind of strength."""
         on_q, on_k = waves_at(self.vectors, xq), waves_at(self.vectors, xk)
         strength = torch.cat([self.strength, self.strength], -1).to(on_q.dtype)[:, :, None]
         with torch.autocast(xq.device.type, enabled=False):
@@ -53,23 +63,24 @@ def waves_at(vectors: Float[Tensor, "r dx"], x: Float[Tensor, "b n dx"]) -> Floa
 
 
 class Spectrum(nn.Module):
-    """Powers of a data set at `n` wave vectors, as strengths for attention and as something to add to tokens.
+    """Strengths of `n` waves in a data set, its fundamental, and something to add to tokens.
 
     Args:
         n: number of waves, in all directions, their lengths spread evenly up to the end of `band`. Two neighbours
-            should not drift apart by more than half a turn over the domain: `band[1] * length < 3 * n`.
+            should not drift apart by much more than a radian over the context: `n > band[1] * length`.
     """
-
-    SHARPNESS = (1.0, 3.0)
 
     def __init__(self, n: int, dims: int, dz: int, geometry: Geometry, band: tuple[Real, Real]) -> None:
         super().__init__()
-        self.waves = Waves(torch.linspace(float(band[1]) / n, float(band[1]), n)[None], dims, geometry)
-        self.sharpness = nn.Parameter(torch.tensor(self.SHARPNESS))
-        self.refine = MLP(2 * n + 1, 2 * n, dz)
-        for parameter in self.refine.layers[-1].parameters():  # at first the powers as they are
+        self.spacing = float(band[1]) / n
+        lengths = torch.linspace(self.spacing, float(band[1]), n)[None]
+        self.waves = Waves(lengths, dims, geometry, learned=False)  # to learn them would cost more than all the rest
+        self.flat, self.circles = geometry.split_dimensions(dims)
+        self.sharpness = nn.Parameter(torch.ones(2))
+        self.refine = MLP(3 * n + 1, 2 * n, dz)
+        for parameter in self.refine.layers[-1].parameters():  # at first strengths as they are measured
             nn.init.zeros_(parameter)
-        self.embed = MLP(2 * n + 1, dz, dz)
+        self.embed = MLP(4 * n + 1, dz, dz)
         self.to_target = nn.Linear(dz, dz)
 
     def forward(
@@ -84,18 +95,46 @@ class Spectrum(nn.Module):
         Args:
             x: where the context is, relative to anything that moves with it.
         """
+        with torch.autocast(x.device.type, enabled=False):  # which wave is best is not for bfloat16 to say
+            return self._lines(x, *(t.to(x.dtype) for t in (y, observed, there)))
+
+    def _lines(self, x: Tensor, y: Tensor, observed: Tensor, there: Tensor) -> Lines:
         count, points = observed.sum(1, keepdim=True), there.sum(1, keepdim=True)
         # One more point at zero, where the prior is, so that a single observation is not its own mean.
-        mean = (y * observed).sum(1, keepdim=True) / (count + 1)
-        values = torch.cat([(y - mean) * observed, there], -1) / torch.cat([count, points], -1).clamp(min=1).sqrt()
+        y = (y - (y * observed).sum(1, keepdim=True) / (count + 1)) * observed
+        values = torch.cat([y, there], -1) / torch.cat([count, points], -1).clamp(min=1).sqrt()
         vectors = self.waves.vectors(x.dtype)[0]
-        waves = waves_at(vectors, x)
-        with torch.autocast(x.device.type, enabled=False):
-            cos, sin = (values.to(waves.dtype).mT @ waves).chunk(2, -1)
+        cos, sin = (values.mT @ waves_at(vectors, x)).chunk(2, -1)
         power = cos.square() + sin.square()  # of each output, and of the places themselves
         level = torch.stack([power[:, :-1].mean(1), power[:, -1]], 1).add(FLOOR).log()
-        seen = torch.cat([level.flatten(1), points[:, 0].clamp(min=1).log()], -1).to(self.embed.dtype)
-        refined = self.refine(seen).unflatten(-1, (2, -1)).to(level.dtype)
-        strength = (self.sharpness[:, None] * level[:, :1] + refined).softmax(-1)
-        about = self.embed(seen)
-        return Lines(vectors, strength, about[:, None])
+        error = folding.errors(angles(x, vectors), y, observed).add(ERROR_FLOOR).log()
+
+        seen = torch.cat([level.flatten(1), error, points[:, 0].clamp(min=1).log()], -1).to(self.embed.dtype)
+        refined = self.refine(seen).unflatten(-1, (2, -1)).to(x.dtype)
+        # The second is the log-likelihood of the errors, each wave with the noise that suits it best.
+        measured = torch.stack([level[:, 0], -0.5 * count.sum(-1) * error], 1)
+        strength = (self.sharpness[:, None] * measured + refined).softmax(-1)
+        about = self.embed(torch.cat([seen, strength[:, 1].to(seen.dtype)], -1))[:, None]
+        return Lines(vectors, strength, self._fundamental(vectors, strength[:, 1], x, y, observed), about)
+
+    def _fundamental(
+        self,
+        vectors: Float[Tensor, "r dx"],
+        strength: Float[Tensor, "b r"],
+        x: Float[Tensor, "b n dx"],
+        y: Float[Tensor, "b n dy"],
+        observed: Float[Tensor, "b n dy"],
+    ) -> Float[Tensor, "b dx"]:
+        """From the strongest wave to the mean of its neighbours, and on to where the error is least."""
+        # Where all are equally strong, as with a single observation, round-off must not decide.
+        even = torch.linspace(1, 0.999, len(vectors), dtype=x.dtype, device=x.device)
+        best = vectors[(strength * even).argmax(-1)]
+        same_way = vectors * (best @ vectors.mT).sign()[..., None]  # a wave is the same forwards and backwards
+        near = (same_way - best[:, None]).square().sum(-1) < (2.5 * self.spacing) ** 2
+        weight = strength * near
+        mean = (weight[..., None] * same_way).sum(1) / weight.sum(-1, keepdim=True)
+        # Where the steps end does not depend on where they begin, nor should gradients.
+        vector = torch.stack([(best if i in self.circles else mean)[:, i] for i in range(mean.shape[-1])], -1).detach()
+        for _ in range(STEPS if self.flat else 0):
+            vector = folding.tune(vector.detach(), x, y, observed, self.spacing, self.flat)
+        return vector

@@ -39,7 +39,10 @@ class Tokens(NamedTuple):
 
     A token lies at `x + moved`: a place among the inputs, in their dtype, and how far it has gone from there (eqs. 8
     and 9; None: nowhere), in the dtype of the weights. They are kept apart because `x` may be large where differences
-    are small. `x` is None in plain models. `lines` are those of the spectrum of the data set, where a model uses it.
+    are small. `x` is None in plain models.
+
+    Where a model uses the spectrum of the data set, `lines` are what is known of it, and `likeness` are scores of a
+    token with every context token that come from it.
     """
 
     z: Float[Tensor, "b n dz"]
@@ -47,6 +50,7 @@ class Tokens(NamedTuple):
     moved: Float[Tensor, "b n dx"] | None = None
     mask: Bool[Tensor, "b n"] | None = None
     lines: Lines | None = None
+    likeness: tuple[Float[Tensor, "b n nc"], ...] = ()
 
 
 def displacement(geometry: Geometry, q: Tokens, k: Tokens) -> Float[Tensor, "b nq nk dx"]:

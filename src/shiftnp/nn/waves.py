@@ -1,11 +1,11 @@
-"""Wave vectors that are learned, except along circles, where only whole numbers of waves fit."""
+"""Wave vectors that can be learned, except along circles, where only whole numbers of waves fit."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -21,14 +21,18 @@ class Waves(nn.Module):
     precision of the data.
     """
 
-    def __init__(self, lengths: Float[Tensor, "h r"], dims: int, geometry: Geometry) -> None:
+    def __init__(self, lengths: Float[Tensor, "h r"], dims: int, geometry: Geometry, learned: bool = True) -> None:
         super().__init__()
         vectors = lengths[..., None] * normalize(torch.randn(*lengths.shape, dims), dim=-1)
         flat, circles = geometry.split_dimensions(dims)
         self.units = [2 * math.pi / float((geometry.period or ())[i] or 1) for i in circles]
         self.back = [[*flat, *circles].index(i) for i in range(dims)]
-        self.free = nn.Parameter(vectors[..., flat]) if flat else None
+        self.free: Tensor | None
         self.whole: Tensor | None
+        if learned and flat:
+            self.free = nn.Parameter(vectors[..., flat])
+        else:
+            self.register_buffer("free", vectors[..., flat] if flat else None)
         self.register_buffer("whole", None)
         if circles:
             self.whole = (vectors[..., circles] / torch.tensor(self.units)).round()
@@ -48,6 +52,14 @@ class Waves(nn.Module):
     def forward(self, x: Float[Tensor, "b n dx"]) -> Turn:
         angle = angles(x[:, None], self.vectors(x.dtype)[:, None])
         return Turn(torch.complex(angle.cos(), angle.sin()))
+
+
+def harmonics(
+    vector: Float[Tensor, "b dx"], x: Float[Tensor, "b n dx"], multiples: Float[Tensor, " r"]
+) -> Complex[Tensor, "b 1 n r"]:
+    """Phases of multiples of one wave for each task."""
+    angle = angles(x, vector[:, None, None].to(x.dtype)) * multiples
+    return torch.complex(angle.cos(), angle.sin())[:, None]
 
 
 def angles(x: Float[Tensor, "*any n dx"], vectors: Float[Tensor, "*more r dx"]) -> Float[Tensor, "*all n r"]:
