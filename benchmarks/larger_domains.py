@@ -36,6 +36,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "te-tnp",
         {**SIZE, "kernel": "separable", "location_update": False, "window": False},
     ),
+    "TE-TNP, separable, spectrum": (
+        "te-tnp",
+        {**SIZE, "kernel": "separable", "location_update": False, "spectrum": 32},
+    ),
 }
 TRAINING = Training(steps=2000, learning_rate=2e-3, schedule="cosine", warmup=100, valid_every=1000, valid_tasks=64)
 TIMES = (1, 2, 5, 20, 100)

@@ -16,6 +16,8 @@ from shiftnp.nn import folding
 from shiftnp.nn.separable import SeparableAttention
 from shiftnp.nn.spectrum import Lines, Spectrum
 from shiftnp.nn.tokens import Tokens
+from shiftnp.tasks.base import generator_for
+from shiftnp.tasks.gp import GPTask
 
 B, NQ, NK, DX, DZ, H, D = 2, 4, 5, 2, 6, 3, 4
 
@@ -226,6 +228,22 @@ def test_a_fundamental_is_found_though_its_second_harmonic_is_stronger(dx):
     torch.testing.assert_close(found, wanted, rtol=0.02, atol=0)
     assert (lines.vectors[lines.strength[:, 0].argmax(-1)].norm(dim=-1) - 12.06).abs().max() < 0.6
     torch.testing.assert_close(spectrum(x + 100, y, ones, ones).fundamental, lines.fundamental)
+
+
+def test_folding_finds_more_periods_than_the_power_does():
+    """What docs/separable.md says."""
+    task = GPTask(kernels=("periodic",), points=(32, 32))
+    batch, truth = task.sample_with_truth(300, generator_for(0, 0))
+    x, y = batch.xc - batch.xc.mean(1, keepdim=True), batch.yc - batch.yc.sum(1, keepdim=True) / 33
+    waves = torch.linspace(26 / 64, 26, 64)
+    power = sum((y * wave(x * waves)).sum(1).square() for wave in (torch.cos, torch.sin))
+    error = folding.errors(x * waves, y, torch.ones_like(y))
+    by_error, by_power = (
+        ((waves[best] - 2 * math.pi / truth.length[:, 0]).abs() < 0.4).float().mean()
+        for best in (error.argmin(1), power.argmax(1))
+    )
+    assert by_error > 0.9
+    assert by_power < 0.8
 
 
 @pytest.mark.parametrize("n", [0, 1])

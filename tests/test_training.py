@@ -123,6 +123,15 @@ def test_bf16_trains(tmp_path):
     assert narrow.model().dtype == torch.float32
 
 
+@pytest.mark.parametrize(("precision", "word"), [("bf16", "slower"), ("bf16-pairs", "is float32"), ("float32", None)])
+def test_it_says_where_bf16_is_of_no_use(precision, word, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("shiftnp.attention.fused.LOW_PRECISION", False)
+    train(Run.create(tmp_path / "run", changed(precision=precision, steps=1)), gap=False)
+    said = capsys.readouterr().out
+    assert ("no bfloat16" in said) == (word is not None)
+    assert word is None or word in said
+
+
 def test_tensorboard_on_request(tmp_path):
     run = trained(tmp_path / "run", tensorboard=True)
     assert list(run.folder.glob("events.out.tfevents.*"))

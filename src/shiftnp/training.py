@@ -71,6 +71,9 @@ def train(
     with Journal(run, state.step, state.seconds, writes, tensorboard, quiet) as journal, asked_to_stop() as asked:
         if state.threads != torch.get_num_threads():
             journal.say(f"Trained with {state.threads} threads so far, so last digits may change.")
+        if settings.precision != "float32" and not fused.low_precision_pays(fabric.device):
+            instead = "bf16-pairs is float32" if settings.precision == "bf16-pairs" else "bf16 is slower than float32"
+            journal.say(f"This processor has no bfloat16: {instead} here.")
         saved, scores = time.perf_counter(), torch.zeros(0)
         while state.step < settings.steps:
             batch = next(batches).to(fabric.device)
@@ -134,7 +137,7 @@ class State:
         """That of the run's last checkpoint, or a fresh one."""
         settings, model = run.config.training, run.new_model().to(device)
         rate, decay = float(settings.learning_rate), float(settings.weight_decay)
-        optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
+        optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
         state = State(model, optimiser, None if settings.ema is None else copy.deepcopy(model))
         saved = run.state()
         if saved is None:

@@ -44,7 +44,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str, Precision]] = {
     "TE-PT-TNP-32, tiled": ("te-pt-tnp", {"pseudo": 32}, "fused", "float32"),
     "TE-PT-TNP-32, tiled, bf16": ("te-pt-tnp", {"pseudo": 32}, "fused", "bf16-pairs"),
     "TE-TNP, separable": ("te-tnp", SEPARABLE, "fused", "float32"),
-    "TE-TNP, separable, spectrum": ("te-tnp", {**SEPARABLE, "spectrum": 56}, "fused", "float32"),
+    "TE-TNP, separable, spectrum": ("te-tnp", {**SEPARABLE, "spectrum": 64}, "fused", "float32"),
     "TE-PT-TNP-32, separable": ("te-pt-tnp", {"pseudo": 32, **SEPARABLE}, "fused", "float32"),
 }
 

@@ -102,7 +102,7 @@ class Stepper:
     def __init__(self, model: NeuralProcess, training: Training) -> None:
         self.model, self.training = model, training
         rate, decay = float(training.learning_rate), float(training.weight_decay)
-        self.optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
+        self.optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
 
     def step(self, batch: Batch) -> None:
         with arithmetic(self.training.precision, torch.device("cpu")):

@@ -57,12 +57,13 @@ class RelativePseudo(nn.Module):
         # Weights sum to one only up to rounding, so they average what is small: places relative to the centre.
         centre = self.geometry.centre(c.x, c.mask)
         x = self.geometry.wrap(c.x - centre).to(self.v0.dtype)
-        if self.psi is None:
-            there = x.new_ones(x.shape[:2]) if c.mask is None else c.mask.to(x.dtype)
-            psi = (there / there.sum(1, keepdim=True).clamp(min=1))[:, None]
-        else:
-            psi = self.psi(u, c).to(x.dtype)
-        moved = self.v0 + self.geometry.average(psi, x)
+        with torch.autocast(x.device.type, enabled=False):  # in bfloat16 places would be off by parts of a wave
+            if self.psi is None:
+                there = x.new_ones(x.shape[:2]) if c.mask is None else c.mask.to(x.dtype)
+                psi = (there / there.sum(1, keepdim=True).clamp(min=1))[:, None]
+            else:
+                psi = self.psi(u, c._replace(z=c.z.to(x.dtype)))
+            moved = self.v0 + self.geometry.average(psi, x)
         mask = None if c.mask is None else c.mask.any(1, keepdim=True).expand(-1, len(self.u))
         return Tokens(u, centre.expand(-1, len(self.u), -1), moved, mask)
 
