@@ -88,7 +88,10 @@ class TETNP(NeuralProcess):
             x = self._relative(tokens, tokens)
             lines = self.spectrum(x, c.y, c.observed, c.is_there[..., None].to(c.y.dtype))
             tokens = tokens._replace(z=tokens.z + lines.about, lines=lines, likeness=lines.correlation(x, x))
-        return self.stack.encode(tokens)
+        memory = self.stack.encode(tokens)
+        # Targets have a likeness of their own; that among context tokens, the square of their number, need not stay.
+        layers = [layer._replace(likeness=()) for layer in memory.layers]
+        return memory._replace(start=memory.start._replace(likeness=()), layers=layers)
 
     def embed_targets(self, memory: Memory, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
         tokens, context = self.tokens.targets(xt), memory.start

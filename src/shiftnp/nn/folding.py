@@ -18,6 +18,9 @@ SHARPNESS = 16
 PRIOR = 0.03
 """Weight of one more value, zero, without which few observations would be predicted from next to nothing."""
 
+DAMPING = 0.02
+"""Of steps, lest a few noisy observations make them wild."""
+
 
 def errors(
     angle: Float[Tensor, "b n r"], y: Float[Tensor, "b n dy"], observed: Float[Tensor, "b n dy"]
@@ -45,15 +48,16 @@ def _share(harmonic: int) -> float:
     return math.comb(2 * SHARPNESS, SHARPNESS + harmonic) / 4**SHARPNESS
 
 
+@torch.no_grad()
 def tune(
     vector: Float[Tensor, "b dx"],
     x: Float[Tensor, "b n dx"],
     y: Float[Tensor, "b n dy"],
     observed: Float[Tensor, "b n dy"],
-    reach: float,
+    reach: Float[Tensor, ""],
     free: list[int],
 ) -> Float[Tensor, "b dx"]:
-    """A wave vector that explains the data better: one step of Gauss and Newton from where it is, pair by pair.
+    """A wave vector that should explain the data better: one step of Gauss and Newton, pair by pair.
 
     Args:
         reach: no component changes by more than this.
@@ -71,7 +75,8 @@ def tune(
     change = change - mean[..., None] * torch.einsum("bijx,bjy->biyx", slope, observed)
     change = (observed / total)[..., None] * change
     normal = torch.einsum("biyx,biyz->bxz", change, change)
-    normal.diagonal(dim1=1, dim2=2).add_(0.1 * (1 + observed.sum((1, 2))[:, None]))  # so that a step is never wild
+    damping = DAMPING * (1 + observed.sum((1, 2))) / reach.square()  # in units of `x`, as what it is added to
+    normal.diagonal(dim1=1, dim2=2).add_(damping[:, None])
     step = torch.linalg.solve(normal, torch.einsum("biyx,biy->bx", change, y - mean))
     tuned = vector.clone()
     tuned[:, free] += step.clamp(-reach, reach)

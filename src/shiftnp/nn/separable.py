@@ -15,7 +15,6 @@ from shiftnp.attention.local import Neighbourhood, Sight
 from shiftnp.attention.reference import Pairs
 from shiftnp.displacement import Geometry
 from shiftnp.nn.heads import Heads
-from shiftnp.nn.spectrum import Lines
 from shiftnp.nn.tokens import Tokens
 from shiftnp.nn.waves import Waves, harmonics, shared_out
 from shiftnp.typing import Real
@@ -83,8 +82,8 @@ class SeparableAttention(nn.Module):
         xk = self._place(k, centre)
         alike = q.x is k.x and q.moved is k.moved  # self-attention
         xq = xk if alike else self._place(q, centre)
-        turn_k = self._turn(self.waves, xk, q.lines, 1)
-        turn_q = turn_k if alike else self._turn(self.waves, xq, q.lines, 1)
+        turn_k = self._turn(self.waves, k, xk, centre, 1)
+        turn_q = turn_k if alike else self._turn(self.waves, q, xq, centre, 1)
         of_q = [zq * zq.shape[-1] ** -0.5, turn_q(split(self.to_q_waves(q.z)) * self.frequencies**-0.5)]
         of_k = [zk, turn_k(split(self.to_k_waves(k.z)))]
         if self.to_window is not None:
@@ -94,8 +93,8 @@ class SeparableAttention(nn.Module):
             assert not isinstance(sight, Neighbourhood)
             more = tuple(zip(split(self.to_gain(q.z)).split(1, -1), q.likeness, strict=True))
         if self.value_waves is not None:
-            turn = self._turn(self.value_waves, xk, q.lines, 0)
-            v, turn = turn(v), turn if alike else self._turn(self.value_waves, xq, q.lines, 0)
+            turn = self._turn(self.value_waves, k, xk, centre, 0)
+            v, turn = turn(v), turn if alike else self._turn(self.value_waves, q, xq, centre, 0)
         if self.to_pull is not None:
             v, channels = torch.cat([v, _to_heads(self.geometry.embed(xk), v)], -1), v.shape[-1]
         with torch.autocast(v.device.type, enabled=False):
@@ -115,14 +114,18 @@ class SeparableAttention(nn.Module):
             out = turn(out, back=True)
         return self.heads.join(out, sight), moved
 
-    def _turn(self, waves: Waves, x: Float[Tensor, "b n dx"], lines: Lines | None, lowest: int) -> separable.Turn:
-        """By learned waves; in folded heads by harmonics, two by two from the lowest one."""
+    def _turn(
+        self, waves: Waves, t: Tokens, x: Float[Tensor, "b n dx"], centre: Float[Tensor, "b 1 dx"], lowest: int
+    ) -> separable.Turn:
+        """By learned waves where tokens are now; in folded heads by harmonics of the data, two by two from the lowest
+        one, where tokens were when these were found."""
         turn = waves(x)
         if not self.folded:
             return turn
-        assert lines is not None
+        assert t.lines is not None
+        start = x if t.moved is None else self._place(t._replace(moved=None), centre)
         multiples = torch.arange(turn.phase.shape[-1], dtype=x.dtype, device=x.device) // 2 + lowest
-        folded = harmonics(lines.fundamental, x, multiples).expand(-1, self.folded, -1, -1)
+        folded = harmonics(t.lines.fundamental, start, multiples).expand(-1, self.folded, -1, -1)
         return separable.Turn(torch.cat([turn.phase, folded], 1))
 
     def _place(self, t: Tokens, centre: Float[Tensor, "b 1 dx"]) -> Float[Tensor, "b n dx"]:

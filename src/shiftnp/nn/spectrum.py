@@ -11,6 +11,7 @@ function is what a smooth one is to the others.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -67,14 +68,16 @@ class Spectrum(nn.Module):
 
     Args:
         n: number of waves, in all directions, their lengths spread evenly up to the end of `band`. Two neighbours
-            should not drift apart by much more than a radian over the context: `n > band[1] * length`.
+            should not drift apart by much more than a radian over the context: `n > band[1] * length` with one input,
+            and far more with several.
     """
 
     def __init__(self, n: int, dims: int, dz: int, geometry: Geometry, band: tuple[Real, Real]) -> None:
         super().__init__()
-        self.spacing = float(band[1]) / n
-        lengths = torch.linspace(self.spacing, float(band[1]), n)[None]
+        lengths = torch.linspace(float(band[1]) / n, float(band[1]), n)[None]
         self.waves = Waves(lengths, dims, geometry, learned=False)  # to learn them would cost more than all the rest
+        self.spacing: Tensor
+        self.register_buffer("spacing", _spacing(self.waves.vectors(torch.float32)[0]).clamp(max=float(band[1])))
         self.flat, self.circles = geometry.split_dimensions(dims)
         self.sharpness = nn.Parameter(torch.ones(2))
         self.refine = MLP(3 * n + 1, 2 * n, dz)
@@ -125,16 +128,21 @@ class Spectrum(nn.Module):
         y: Float[Tensor, "b n dy"],
         observed: Float[Tensor, "b n dy"],
     ) -> Float[Tensor, "b dx"]:
-        """From the strongest wave to the mean of its neighbours, and on to where the error is least."""
+        """From the strongest wave to the mean of its neighbours, and on to where the error is least. Gradients stop."""
         # Where all are equally strong, as with a single observation, round-off must not decide.
-        even = torch.linspace(1, 0.999, len(vectors), dtype=x.dtype, device=x.device)
-        best = vectors[(strength * even).argmax(-1)]
-        same_way = vectors * (best @ vectors.mT).sign()[..., None]  # a wave is the same forwards and backwards
-        near = (same_way - best[:, None]).square().sum(-1) < (2.5 * self.spacing) ** 2
+        even = 1e-4 * torch.arange(len(vectors), dtype=x.dtype, device=x.device)
+        best = vectors[(strength.log() - even).argmax(-1)]
+        reach = self.spacing.to(x.dtype)
+        near = (vectors - best[:, None]).square().sum(-1) < (2.5 * reach).square()
         weight = strength * near
-        mean = (weight[..., None] * same_way).sum(1) / weight.sum(-1, keepdim=True)
-        # Where the steps end does not depend on where they begin, nor should gradients.
-        vector = torch.stack([(best if i in self.circles else mean)[:, i] for i in range(mean.shape[-1])], -1).detach()
+        mean = (weight[..., None] * vectors).sum(1) / weight.sum(-1, keepdim=True)
+        vector = torch.stack([(best if i in self.circles else mean)[:, i] for i in range(mean.shape[-1])], -1)
         for _ in range(STEPS if self.flat else 0):
-            vector = folding.tune(vector.detach(), x, y, observed, self.spacing, self.flat)
-        return vector
+            vector = folding.tune(vector, x, y, observed, reach, self.flat)
+        return vector.detach()
+
+
+def _spacing(vectors: Float[Tensor, "r dx"]) -> Float[Tensor, ""]:
+    """How far a wave is from the next, typically."""
+    apart = torch.cdist(vectors, vectors)
+    return apart.where(apart > 0, math.inf).min(-1).values.median()

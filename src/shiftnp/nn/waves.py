@@ -24,13 +24,15 @@ class Waves(nn.Module):
     def __init__(self, lengths: Float[Tensor, "h r"], dims: int, geometry: Geometry, learned: bool = True) -> None:
         super().__init__()
         vectors = lengths[..., None] * normalize(torch.randn(*lengths.shape, dims), dim=-1)
+        if not learned:  # one of the two ways that a wave can run, the same for neighbours
+            vectors = torch.where(vectors[..., :1] < 0, -vectors, vectors)
         flat, circles = geometry.split_dimensions(dims)
         self.units = [2 * math.pi / float((geometry.period or ())[i] or 1) for i in circles]
         self.back = [[*flat, *circles].index(i) for i in range(dims)]
         self.free: Tensor | None
         self.whole: Tensor | None
         if learned and flat:
-            self.free = nn.Parameter(vectors[..., flat])
+            self.free = nn.Parameter(vectors[..., flat].contiguous())
         else:
             self.register_buffer("free", vectors[..., flat] if flat else None)
         self.register_buffer("whole", None)
