@@ -75,6 +75,9 @@ def test_the_page_on_the_separable_kernel_tells_what_was_measured():
         assert f"| {about} | {run['steps']} | {run['training targets']} | {gaps} |" in page
     for dx, models in json.loads((ROOT / "results/separable-inputs.json").read_text())["valid"].items():
         assert f"| {dx} | {models['tnp']:.3f} | {models['te-tnp']:.3f} |" in page
+    for name, scores in json.loads((ROOT / "results/larger-domains.json").read_text())["scores"].items():
+        row = " | ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in scores.values())
+        assert f"| {'knows the kernel (`GPOracle`)' if name == 'oracle' else name} | {row} |" in page
     steps = json.loads((ROOT / "results/attention.json").read_text())["steps"]
     for name in ("TE-TNP, separable", "TE-TNP, separable, spectrum", "TE-PT-TNP-32, separable"):
         assert f"{steps[name]['median'] / steps['TNP']['median']:.2f} times" in page
