@@ -16,6 +16,7 @@ from shiftnp.nn import folding
 from shiftnp.nn.separable import SeparableAttention
 from shiftnp.nn.spectrum import Lines, Spectrum
 from shiftnp.nn.tokens import Tokens
+from shiftnp.nn.waves import Waves
 from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.gp import GPTask
 
@@ -287,3 +288,13 @@ def test_gradients_of_a_spectrum_reach_the_data():
         return spectrum(x, y, torch.ones_like(y), torch.ones_like(y)).strength
 
     assert torch.autograd.gradcheck(strength, (x.requires_grad_(), y.requires_grad_()))
+
+
+def test_few_waves_fit_a_circle_too():
+    """Though all of them may run in other directions by chance; not if the band is too short for any."""
+    geometry = Geometry.of(2, (3.0, None), None)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        assert Waves(torch.tensor([[2.5]]), 2, geometry).whole.any()
+    with pytest.raises(ValueError, match="must reach"):
+        Waves(torch.tensor([[1.0]]), 2, geometry)

@@ -38,12 +38,14 @@ class Waves(nn.Module):
         self.register_buffer("whole", None)
         if circles:
             self.whole = (vectors[..., circles] / torch.tensor(self.units)).round()
-            for i, unit in enumerate(self.units):
-                if not self.whole[..., i].any():
+            for unit, along in zip(self.units, self.whole.unbind(-1), strict=True):
+                if float(lengths.max()) < unit / 2:
                     raise ValueError(
                         f"band ends before the first wave that fits a period of {2 * math.pi / unit:g}: it must reach"
                         f" {unit:.3g} radians per unit of input, better several times that."
                     )
+                if not along.any():  # few waves may all run in other directions by chance
+                    along[-1, -1] = 1
 
     def vectors(self, dtype: torch.dtype) -> Float[Tensor, "h r dx"]:
         parts = [] if self.free is None else [self.free.to(dtype)]
