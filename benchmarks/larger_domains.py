@@ -3,8 +3,8 @@
     python benchmarks/larger_domains.py
 
 Small models learn from Gaussian processes on [-2, 2], then predict on domains 1, 2, 5, 20 and 100 times as long, with
-as many points per unit of length. Writes results/larger-domains.json and docs/larger-domains.png. About ten minutes on
-two cores.
+as many points per unit of length. Writes results/larger-domains.json and docs/larger-domains.png. About twenty minutes
+on two cores.
 """
 
 from __future__ import annotations

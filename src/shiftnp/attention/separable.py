@@ -49,7 +49,7 @@ def attend(
     """Softmax attention with scores `q . k`; a query that sees no key gets something that its caller takes back.
 
     Args:
-        more: to be added to the scores, such as the autocorrelation of the data (`nn/spectrum.py`).
+        more: to be added to the scores, such as likeness by the spectrum of the data (`nn/spectrum.py`).
     """
     # On a CPU, torch's kernel wants values as wide as keys, and else does the same as `plainly`, only slower.
     return (plainly if q.device.type == "cpu" else through_torch)(q, k, v, pairs, more)

@@ -17,7 +17,6 @@ SHARPNESS = 16
 """`m`: at 16 the weights are those of a window whose standard deviation is an eighteenth of the period."""
 PRIOR = 0.03
 """Weight of one more value, zero, without which few observations would be predicted from next to nothing."""
-
 DAMPING = 0.02
 """Of steps, lest a few noisy observations make them wild."""
 

@@ -68,7 +68,7 @@ class Spectrum(nn.Module):
 
     Args:
         n: number of waves, in all directions, their lengths spread evenly up to the end of `band`. Two neighbours
-            should not drift apart by much more than a radian over the context: `n > band[1] * length` with one input,
+            should not drift apart by more than two radians over the context: `2 n > band[1] * length` with one input,
             and far more with several.
     """
 

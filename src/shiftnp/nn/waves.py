@@ -19,6 +19,9 @@ class Waves(nn.Module):
 
     Along circles the whole numbers of waves that come nearest are kept, as such: `2 pi / period` is multiplied in the
     precision of the data.
+
+    Args:
+        learned: False: they stay as they are, and all run the same way.
     """
 
     def __init__(self, lengths: Float[Tensor, "h r"], dims: int, geometry: Geometry, learned: bool = True) -> None:
