@@ -21,11 +21,12 @@ import torch
 from matplotlib.figure import Figure
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shiftnp.attention import fused
+from shiftnp._io import write_json
+from shiftnp.attention import tiled
 from shiftnp.bench.machine import machine
-from shiftnp.checkpoint import Run, write_json
-from shiftnp.settings import RunConfig, Training
-from shiftnp.training import train
+from shiftnp.runs.config import RunConfig, Training
+from shiftnp.runs.run import Run
+from shiftnp.runs.train import train
 
 MODEL = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 2}
 COLOURS = {"float32": "tab:blue", "bf16-pairs": "tab:orange"}
@@ -86,7 +87,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/bf16-training.json"))
     parser.add_argument("--picture", type=Path, default=Path("docs/bf16-training.png"))
     arguments = parser.parse_args()
-    fused.LOW_PRECISION = True
+    tiled.LOW_PRECISION = True
     curves: dict[str, dict[str, list[dict[str, float]]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(arguments.seeds):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from shiftnp.attention.reference import location_step, softmax_over_keys, te_attention
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 from shiftnp.nn.mlp import MLP
 
 B, H, NQ, NK, D, DX = 2, 3, 4, 5, 2, 2

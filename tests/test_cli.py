@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from shiftnp.checkpoint import Run
 from shiftnp.cli import main
 from shiftnp.cli.settings import parse_setting
 from shiftnp.experiments import EXPERIMENTS
 from shiftnp.models import MODELS
+from shiftnp.runs.run import Run
 from shiftnp.tasks import TASKS, GPTask
 
 SHIFTNP = [str(Path(sys.executable).with_name("shiftnp"))]

@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from shiftnp.baselines import BASELINES
-from shiftnp.checkpoint import Run
 from shiftnp.experiments import EXPERIMENTS
 from shiftnp.metrics import log_likelihood
-from shiftnp.settings import RunConfig
+from shiftnp.runs.config import RunConfig
+from shiftnp.runs.run import Run
 from shiftnp.tasks import TASKS
 from shiftnp.tasks.base import generator_for
 

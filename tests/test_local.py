@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from conftest import random_batch, small_model
 from shiftnp.attention import local
-from shiftnp.attention.fused import Places
 from shiftnp.attention.local import Cells
+from shiftnp.attention.tiled import Places
 from shiftnp.batch import Batch
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 from shiftnp.nn import transformer
 from shiftnp.nn.block import TEAttention
 
@@ -131,7 +131,7 @@ def make(variant, **options):
     return small_model(name, dx=2, dy=1, radius=0.6, **more, **options)
 
 
-@pytest.fixture(params=["fused", "reference"])
+@pytest.fixture(params=["tiled", "reference"])
 def backend(request, monkeypatch):
     monkeypatch.setattr(TEAttention, "backend", request.param)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conftest import random_batch, small_model
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.pseudo import RelativePseudo
 from shiftnp.nn.setconv import SetConv, interpolate, lay_lattice

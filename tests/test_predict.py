@@ -13,7 +13,7 @@ import torch
 
 from conftest import random_batch, small_model
 from shiftnp import prediction
-from shiftnp.attention import fused
+from shiftnp.attention import tiled
 from shiftnp.bench import scale
 from shiftnp.models import MODELS
 from shiftnp.nn import transformer
@@ -192,10 +192,10 @@ def test_precision_of_autocast_is_part_of_what_is_remembered(counted):
 
 
 def test_so_is_that_of_the_networks_of_pairs(counted, monkeypatch):
-    monkeypatch.setattr(fused, "LOW_PRECISION", True)
+    monkeypatch.setattr(tiled, "LOW_PRECISION", True)
     model, calls = counted
     model.float().predict(*CONTEXT, BATCH.xt)
-    with fused.low_precision():
+    with tiled.low_precision():
         model.predict(*CONTEXT, BATCH.xt)
     assert len(calls) == 2
 

@@ -44,7 +44,7 @@ def test_speeds_are_the_measured_ones():
         plain = steps.get(f"{name.split(',')[0]}, plain formula")
         assert f"| {name} | {seconds:.3f} | {'' if plain is None else f'{plain / seconds:.2f} x '}|" in README
     memory = {(row["backend"], row["context"]): row["MB"] for row in attention["memory"]}
-    assert f"adds {memory['fused', 1000]} MB" in README
+    assert f"adds {memory['tiled', 1000]} MB" in README
     for entry in json.loads((ROOT / "results/scale.json").read_text())["models"].values():
         largest = entry["sizes"][-1]
         assert largest["context"] == 100_000
@@ -56,24 +56,24 @@ def steps_of(run):
 
 
 def test_the_page_on_the_separable_kernel_tells_what_was_measured():
-    page = (ROOT / "docs/separable.md").read_text()
-    for name, run in json.loads((ROOT / "results/separable-gp-1d.json").read_text())["runs"].items():
+    page = (ROOT / "docs/rotary.md").read_text()
+    for name, run in json.loads((ROOT / "results/rotary-gp-1d.json").read_text())["runs"].items():
         gaps, tests = {row["step"]: row["gap"] for row in run["curve"]}, []
         for delta in ("delta-0.0", "delta-1.0") if run["sets"] else ():
             score, gap = run["sets"][delta]["log_likelihood"], run["sets"][delta]["gap"]
             tests.append(f"{score['mean']:.3f} ± {score['standard_error']:.3f} | {gap['mean']:.3f}")
         half, end = (f"{gaps[250]:.3f}" if 250 in gaps else ""), f"{list(gaps.values())[-1]:.3f}"
         assert f"| {name} | {half} | {end} | {' | '.join(tests or ['', '', '', ''])} |" in page
-    long = max(json.loads((ROOT / "results/separable-gp-1d.json").read_text())["runs"].values(), key=steps_of)
+    long = max(json.loads((ROOT / "results/rotary-gp-1d.json").read_text())["runs"].values(), key=steps_of)
     score, gap = long["sets"]["delta-0.0"]["log_likelihood"], long["sets"]["delta-0.0"]["gap"]["mean"]
     prose = " ".join(README.split())
     assert f"after {long['minutes']:.0f} minutes on two cores it scores" in prose
     assert f"{score['mean']:.3f} ± {score['standard_error']:.3f} on `gp-1d`, {gap:.3f} below the best" in prose
-    for run in json.loads((ROOT / "results/separable-search.json").read_text())["runs"]:
+    for run in json.loads((ROOT / "results/rotary-search.json").read_text())["runs"]:
         about = run["what"] + (" (trained on periodic tasks alone)" if run["trained on"] == "periodic" else "")
         gaps = f"{run['gap']:.3f} | {run['gap by kernel']['periodic']:.3f}"
         assert f"| {about} | {run['steps']} | {run['training targets']} | {gaps} |" in page
-    for dx, models in json.loads((ROOT / "results/separable-inputs.json").read_text())["valid"].items():
+    for dx, models in json.loads((ROOT / "results/rotary-inputs.json").read_text())["valid"].items():
         assert f"| {dx} | {models['tnp']:.3f} | {models['te-tnp']:.3f} |" in page
     for name, scores in json.loads((ROOT / "results/larger-domains.json").read_text())["scores"].items():
         row = " | ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in scores.values())

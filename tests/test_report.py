@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from shiftnp.checkpoint import Run
 from shiftnp.experiments.base import Column, Experiment, Preset, Row
 from shiftnp.plots.learning import Curve
 from shiftnp.plots.scores import Series, draw_bins, draw_dots
@@ -21,7 +20,8 @@ from shiftnp.report import make_report, make_timing_report
 from shiftnp.report.page import Cell, Paragraph, Picture, Table, to_html, to_markdown
 from shiftnp.report.pictures import prediction_pictures, sweep
 from shiftnp.report.tables import best, gather, measured, show
-from shiftnp.settings import Training
+from shiftnp.runs.config import Training
+from shiftnp.runs.run import Run
 
 SIZE = {"dz": 8, "heads": 2, "head_dim": 4, "layers": 1, "hidden": 1, "pseudo": 2}
 TASK = {"kernels": ("se",), "points": (3, 6), "targets": 8}

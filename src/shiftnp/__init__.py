@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shiftnp.batch import Batch as Batch
-    from shiftnp.checkpoint import Run as Run
     from shiftnp.compat import load_official as load_official
     from shiftnp.compat import read_checkpoint as read_checkpoint
     from shiftnp.likelihoods import LIKELIHOODS as LIKELIHOODS
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from shiftnp.models import TNP as TNP
     from shiftnp.models import ConvCNP as ConvCNP
     from shiftnp.models import NeuralProcess as NeuralProcess
+    from shiftnp.runs.run import Run as Run
     from shiftnp.tasks import TASKS as TASKS
 
 __version__ = "0.1.0"
@@ -31,7 +31,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Batch": "batch",
     "LIKELIHOODS": "likelihoods",
-    "Run": "checkpoint",
+    "Run": "runs.run",
     "TASKS": "tasks",
     "load_official": "compat",
     "log_likelihood": "metrics",

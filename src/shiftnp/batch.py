@@ -10,8 +10,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from shiftnp.typing import Real
-
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -50,7 +48,7 @@ class Batch:
         points = (v[rows] for v in (self.xc, self.yc, self.xt, self.yt))
         return Batch(*points, *(None if mask is None else mask[rows] for mask in (self.mask_c, self.mask_t)))
 
-    def shift(self, delta: Tensor | Sequence[Real] | Real) -> Batch:
+    def shift(self, delta: Tensor | Sequence[float] | float) -> Batch:
         """All inputs moved by `delta` (a number, or one per input dimension)."""
         step = torch.as_tensor(delta, dtype=self.xc.dtype, device=self.xc.device)
         return replace(self, xc=self.xc + step, xt=self.xt + step)

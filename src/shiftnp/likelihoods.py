@@ -11,10 +11,8 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
 from torch.nn.functional import softplus
 
-from shiftnp.typing import Real
 
-
-def normal(mean: Float[Tensor, "*any dy"], raw: Float[Tensor, "#*any dy"], floor: Real) -> Distribution:
+def normal(mean: Float[Tensor, "*any dy"], raw: Float[Tensor, "#*any dy"], floor: float) -> Distribution:
     """Independent channels with variance `softplus(raw) + floor`."""
     std = (softplus(raw) + floor).sqrt().expand_as(mean)
     # A training step with a broken number must reach the loss, where it is counted, and not stop here.
@@ -24,7 +22,7 @@ def normal(mean: Float[Tensor, "*any dy"], raw: Float[Tensor, "#*any dy"], floor
 class Heteroscedastic(nn.Module):
     """Normal with a learned variance at every point."""
 
-    def __init__(self, dy: int, floor: Real, components: int) -> None:
+    def __init__(self, dy: int, floor: float, components: int) -> None:
         super().__init__()
         self.dy, self.floor, self.d_in = dy, floor, 2 * dy
 
@@ -42,7 +40,7 @@ class Homoscedastic(nn.Module):
 
     GAIN = 30.0
 
-    def __init__(self, dy: int, floor: Real, components: int) -> None:
+    def __init__(self, dy: int, floor: float, components: int) -> None:
         super().__init__()
         self.floor, self.d_in = floor, dy
         self.raw = nn.Parameter(torch.zeros(dy))
@@ -54,7 +52,7 @@ class Homoscedastic(nn.Module):
 class Mixture(nn.Module):
     """Mixture of `K` Gaussians over the joint outputs of a point: what an uncertain choice between hypotheses needs."""
 
-    def __init__(self, dy: int, floor: Real, components: int) -> None:
+    def __init__(self, dy: int, floor: float, components: int) -> None:
         super().__init__()
         if components < 2:
             raise ValueError(f"components must be at least 2 for a mixture, got {components}.")
@@ -76,7 +74,7 @@ LIKELIHOODS: dict[str, type[Heteroscedastic] | type[Homoscedastic] | type[Mixtur
 }
 
 
-def make_likelihood(name: str, dy: int, floor: Real, components: int) -> Heteroscedastic | Homoscedastic | Mixture:
+def make_likelihood(name: str, dy: int, floor: float, components: int) -> Heteroscedastic | Homoscedastic | Mixture:
     """The likelihood of that name for `dy` outputs."""
     if name not in LIKELIHOODS:
         raise ValueError(f"likelihood must be one of {', '.join(map(repr, LIKELIHOODS))}, got {name!r}.")

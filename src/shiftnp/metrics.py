@@ -15,8 +15,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
 
-from shiftnp.typing import Real
-
 LEVELS = tuple(i / 20 for i in range(1, 20))
 """Probabilities at which calibration is looked at: 5 %, 10 %, ..., 95 %."""
 
@@ -64,7 +62,7 @@ def pit(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None
 
 
 def coverage(
-    dist: Distribution, yt: Tensor, level: Real, mask: Bool[Tensor, "b nt"] | None = None
+    dist: Distribution, yt: Tensor, level: float, mask: Bool[Tensor, "b nt"] | None = None
 ) -> Float[Tensor, " b"]:
     """Share of targets inside the central interval that should hold a share `level` of them."""
     if not 0 < level < 1:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from shiftnp.attention.fused import uses_low_precision
+from shiftnp.attention.tiled import uses_low_precision
 from shiftnp.nn.transformer import Memory
 
 Array = Tensor | np.ndarray

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from shiftnp.attention.fused import Places
 from shiftnp.attention.reference import Pairs
-from shiftnp.displacement import Geometry
+from shiftnp.attention.tiled import Places
+from shiftnp.geometry import Geometry
 
 MOST_DIMS = 4
 """Cells divide at most so many dimensions: a cell has `3^dims` around it, and itself."""

@@ -18,8 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
-from shiftnp.optional import need
-from shiftnp.typing import Real
+from shiftnp._optional import need
 
 
 def import_gpytorch() -> Any:
@@ -43,7 +42,7 @@ class GPBaseline:
     """
 
     iterations: int = 1000
-    learning_rate: Real = 0.1
+    learning_rate: float = 0.1
     batch: int = 64
     report: Counter[str] = field(default_factory=Counter)
 

@@ -21,31 +21,31 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import nn
 
-from shiftnp.attention import fused
-from shiftnp.attention.fused import low_precision_pays
+from shiftnp.attention import tiled
+from shiftnp.attention.tiled import low_precision_pays
 from shiftnp.batch import Batch
 from shiftnp.bench.machine import machine, peak_megabytes
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import MODELS, NeuralProcess
 from shiftnp.nn.block import TEAttention
-from shiftnp.settings import Precision
+from shiftnp.runs.config import Precision
+from shiftnp.runs.train import arithmetic
 from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.gp import GPTask
-from shiftnp.training import arithmetic
 
 SEPARABLE = {"kernel": "separable", "location_update": False}
 CASES: dict[str, tuple[str, dict[str, Any], str, Precision]] = {
     # name: model, its settings, backend of the paper's kernel, precision
-    "TNP": ("tnp", {}, "fused", "float32"),
+    "TNP": ("tnp", {}, "tiled", "float32"),
     "TE-TNP, plain formula": ("te-tnp", {}, "reference", "float32"),
-    "TE-TNP, tiled": ("te-tnp", {}, "fused", "float32"),
-    "TE-TNP, tiled, bf16": ("te-tnp", {}, "fused", "bf16-pairs"),
+    "TE-TNP, tiled": ("te-tnp", {}, "tiled", "float32"),
+    "TE-TNP, tiled, bf16": ("te-tnp", {}, "tiled", "bf16-pairs"),
     "TE-PT-TNP-32, plain formula": ("te-pt-tnp", {"pseudo": 32}, "reference", "float32"),
-    "TE-PT-TNP-32, tiled": ("te-pt-tnp", {"pseudo": 32}, "fused", "float32"),
-    "TE-PT-TNP-32, tiled, bf16": ("te-pt-tnp", {"pseudo": 32}, "fused", "bf16-pairs"),
-    "TE-TNP, separable": ("te-tnp", SEPARABLE, "fused", "float32"),
-    "TE-TNP, separable, spectrum": ("te-tnp", {**SEPARABLE, "spectrum": 64}, "fused", "float32"),
-    "TE-PT-TNP-32, separable": ("te-pt-tnp", {"pseudo": 32, **SEPARABLE}, "fused", "float32"),
+    "TE-PT-TNP-32, tiled": ("te-pt-tnp", {"pseudo": 32}, "tiled", "float32"),
+    "TE-PT-TNP-32, tiled, bf16": ("te-pt-tnp", {"pseudo": 32}, "tiled", "bf16-pairs"),
+    "TE-TNP, separable": ("te-tnp", SEPARABLE, "tiled", "float32"),
+    "TE-TNP, separable, spectrum": ("te-tnp", {**SEPARABLE, "spectrum": 64}, "tiled", "float32"),
+    "TE-PT-TNP-32, separable": ("te-pt-tnp", {"pseudo": 32, **SEPARABLE}, "tiled", "float32"),
 }
 
 
@@ -79,9 +79,9 @@ def measure(repeats: int = 5, seed: int = 0, context: int = 64, quiet: bool = Fa
 
 
 PRECISIONS: dict[str, tuple[str, Precision]] = {
-    "tiled, float32": ("fused", "float32"),
-    "tiled, bf16 in the networks of pairs": ("fused", "bf16-pairs"),
-    "tiled, bf16 everywhere": ("fused", "bf16"),
+    "tiled, float32": ("tiled", "float32"),
+    "tiled, bf16 in the networks of pairs": ("tiled", "bf16-pairs"),
+    "tiled, bf16 everywhere": ("tiled", "bf16"),
     "plain formula, bf16 everywhere": ("reference", "bf16"),
 }
 
@@ -116,7 +116,7 @@ def summary(times: list[float]) -> dict[str, Any]:
 
 
 # The plain formula would need some 20 GB for the third of these.
-MEMORY = (("fused", 250, 500), ("fused", 500, 1000), ("fused", 1000, 2000), ("reference", 250, 500))
+MEMORY = (("tiled", 250, 500), ("tiled", 500, 1000), ("tiled", 1000, 2000), ("reference", 250, 500))
 
 
 def memory() -> list[dict[str, Any]]:
@@ -151,12 +151,12 @@ def gradient_error(backend: str, precision: Precision) -> dict[str, float]:
     exact, rough = make("te-tnp", {}, 0).double(), make("te-tnp", {}, 0)
     with computed_by("reference"):
         step(exact, batch.to(torch.float64))
-    before, fused.LOW_PRECISION = fused.LOW_PRECISION, True
+    before, tiled.LOW_PRECISION = tiled.LOW_PRECISION, True
     try:
         with computed_by(backend):
             step(rough, batch, precision)
     finally:
-        fused.LOW_PRECISION = before
+        tiled.LOW_PRECISION = before
     a, b = ([p.grad.double() for p in m.parameters() if p.grad is not None] for m in (exact, rough))
     whole = (torch.cat([(x - y).flatten() for x, y in zip(a, b, strict=True)])).norm() / nn.utils.get_total_norm(a)
     worst = max(float((x - y).norm() / x.norm()) for x, y in zip(a, b, strict=True))

@@ -19,14 +19,14 @@ from rich.table import Table
 
 from shiftnp.batch import Batch
 from shiftnp.bench.machine import machine
-from shiftnp.checkpoint import Run
 from shiftnp.experiments.base import PresetName, Row
 from shiftnp.experiments.timing import TIMING
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import NeuralProcess
-from shiftnp.settings import Training
+from shiftnp.runs.config import Training
+from shiftnp.runs.run import Run
+from shiftnp.runs.train import arithmetic
 from shiftnp.tasks import Stream
-from shiftnp.training import arithmetic
 
 UNIT = "tnp"
 """The row whose time is one."""

@@ -34,7 +34,7 @@ class Bench:
     def run(self) -> None:
         from rich.console import Console
 
-        from shiftnp.checkpoint import write_json
+        from shiftnp._io import write_json
 
         if self.what == "train":
             from shiftnp.bench import train

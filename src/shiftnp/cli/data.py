@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg, subcommand
 
-from shiftnp.choice import choose
+from shiftnp._registry import choose
 from shiftnp.cli.settings import parse_setting
 
 

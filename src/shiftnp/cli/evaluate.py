@@ -32,9 +32,10 @@ class Evaluate:
     def run(self) -> None:
         from rich.console import Console
 
-        from shiftnp.checkpoint import Run, write_json
-        from shiftnp.evaluation import evaluate
+        from shiftnp._io import write_json
         from shiftnp.report.terminal import print_tables
+        from shiftnp.runs.evaluate import evaluate
+        from shiftnp.runs.run import Run
 
         if not self.runs:
             raise ValueError("name the folder of at least one run.")
@@ -59,10 +60,10 @@ class Report:
     """Runs that were not evaluated yet are evaluated on the first so many tasks of each test set. Default: all."""
 
     def run(self) -> None:
-        from shiftnp.checkpoint import Run, find_runs
         from shiftnp.cli.train import find_experiment
-        from shiftnp.evaluation import evaluate, is_current, read_evaluation, sets_of
         from shiftnp.report import make_report, make_timing_report
+        from shiftnp.runs.evaluate import evaluate, is_current, read_evaluation, sets_of
+        from shiftnp.runs.run import Run, find_runs
 
         experiment = find_experiment(self.experiment)
         if experiment.name == "timing":

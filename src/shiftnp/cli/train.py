@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from shiftnp.choice import choose
+from shiftnp._registry import choose
 from shiftnp.cli.bench import Bench
 from shiftnp.cli.settings import parse_setting
-from shiftnp.settings import Precision, Schedule, Training
+from shiftnp.runs.config import Precision, Schedule, Training
 
 Text = Annotated[str | None, arg(metavar="NAME")]
 Folder = Annotated[Path | None, arg(metavar="DIR")]
@@ -89,7 +89,7 @@ class Train:
     """Write event files for TensorBoard into the run's folder."""
 
     def run(self) -> None:
-        from shiftnp.checkpoint import Run
+        from shiftnp.runs.run import Run
 
         asked = {entry.name: getattr(self, entry.name) for entry in fields(Training)}
         changes = {name: value for name, value in asked.items() if value is not None}
@@ -123,8 +123,8 @@ class Train:
 
     def train(self, plan: list[tuple[Path, Any]], steps: int | None = None) -> None:
         """Trains what is to be trained: in each folder a new run with a config, or, without one, the run it holds."""
-        from shiftnp.checkpoint import Run
-        from shiftnp.training import make_fabric, train
+        from shiftnp.runs.run import Run
+        from shiftnp.runs.train import make_fabric, train
 
         fabric = make_fabric(self.devices, self.nodes)
         for folder, config in plan:

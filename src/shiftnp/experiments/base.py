@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from shiftnp._registry import choose
 from shiftnp.baselines import BASELINES
-from shiftnp.choice import choose
 from shiftnp.models import MODELS
-from shiftnp.settings import RunConfig, Training
+from shiftnp.runs.config import RunConfig, Training
 from shiftnp.tasks import TASKS, Task, TestSet
 
 PresetName = Literal["laptop", "paper"]

@@ -18,7 +18,7 @@ other files (monthly means, say) scores are of another problem and not comparabl
 from __future__ import annotations
 
 from shiftnp.experiments.base import Column, Experiment, Preset, Row
-from shiftnp.settings import Training
+from shiftnp.runs.config import Training
 
 MODEL = {"dz": 32}  # the paper's; heads and layers are those of 1-D, the defaults
 

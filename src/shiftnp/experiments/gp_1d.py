@@ -17,7 +17,7 @@ preset `laptop` is not measured yet. The paper's test tasks are not ours: on our
 from __future__ import annotations
 
 from shiftnp.experiments.base import Column, Experiment, Figures, Preset, Row
-from shiftnp.settings import Training
+from shiftnp.runs.config import Training
 
 
 def same(mean: float, error: float) -> tuple[Figures, ...]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 from shiftnp.experiments.base import Column, Experiment, Preset, Row
-from shiftnp.settings import Training
+from shiftnp.runs.config import Training
 from shiftnp.tasks import ImageTask, Task
 
 

@@ -18,7 +18,7 @@ the preset `laptop` is not measured yet, and depends on how many trajectories th
 from __future__ import annotations
 
 from shiftnp.experiments.base import Column, Experiment, Preset, Row
-from shiftnp.settings import Training
+from shiftnp.runs.config import Training
 
 MODEL = {"dz": 32}  # the paper's; heads and layers are those of 1-D, the defaults
 

@@ -12,7 +12,6 @@ from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.block import Block, PlainAttention
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context, PlainTokens, Tokens
-from shiftnp.typing import Real
 
 
 class Memory(NamedTuple):
@@ -48,7 +47,7 @@ class ANP(NeuralProcess):
         ff_layers: int = 2,
         likelihood: str = "heteroscedastic",
         components: int = 3,
-        variance_floor: Real = 1e-4,
+        variance_floor: float = 1e-4,
     ) -> None:
         super().__init__(dx, dy, dx + dz, dz, likelihood, components, variance_floor)
         self.tokens = PlainTokens(dx, dy, dz)

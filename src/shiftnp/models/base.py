@@ -18,7 +18,6 @@ from shiftnp.likelihoods import draw, make_likelihood
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context
 from shiftnp.prediction import Array, Prediction
-from shiftnp.typing import Real
 
 # Smallest sensible value of every size that some model takes.
 LEAST = {
@@ -80,7 +79,7 @@ class NeuralProcess(nn.Module, ABC):
         width: int,
         likelihood: str,
         components: int,
-        variance_floor: Real,
+        variance_floor: float,
     ) -> None:
         super().__init__()
         self.dx, self.dy = dx, dy

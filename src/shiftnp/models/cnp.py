@@ -10,7 +10,6 @@ from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.pool import Mean
 from shiftnp.nn.tokens import Context
-from shiftnp.typing import Real
 
 
 class CNP(NeuralProcess):
@@ -32,7 +31,7 @@ class CNP(NeuralProcess):
         hidden: int = 5,
         likelihood: str = "heteroscedastic",
         components: int = 3,
-        variance_floor: Real = 1e-4,
+        variance_floor: float = 1e-4,
     ) -> None:
         super().__init__(dx, dy, dx + dz, dz, likelihood, components, variance_floor)
         self.phi = MLP(dx + 2 * dy, dz, dz, hidden=hidden)

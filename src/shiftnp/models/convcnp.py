@@ -12,7 +12,6 @@ from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.setconv import Lattice, SetConv, interpolate, lay_lattice
 from shiftnp.nn.tokens import Context
 from shiftnp.nn.unet import CNN, UNet
-from shiftnp.typing import Real
 
 
 class Memory(NamedTuple):
@@ -50,15 +49,15 @@ class ConvCNP(NeuralProcess):
         dy: int,
         *,
         on_grid: bool = False,
-        points_per_unit: Real | None = None,
-        margin: Real | None = None,
+        points_per_unit: float | None = None,
+        margin: float | None = None,
         net: str | None = None,
         channels: int | None = None,
         layers: int | None = None,
         kernel_size: int = 9,
         likelihood: str = "heteroscedastic",
         components: int = 3,
-        variance_floor: Real = 1e-4,
+        variance_floor: float = 1e-4,
     ) -> None:
         if dx not in (1, 2):
             raise ValueError(f"convcnp needs dx = 1 or 2 inputs, got {dx}: a lattice in more dimensions is too large.")

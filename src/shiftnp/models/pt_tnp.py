@@ -10,7 +10,6 @@ from shiftnp.nn.block import Block, PlainAttention
 from shiftnp.nn.pseudo import PlainPseudo
 from shiftnp.nn.tokens import Context, PlainTokens
 from shiftnp.nn.transformer import Memory, pseudo_stack
-from shiftnp.typing import Real
 
 
 class PTTNP(NeuralProcess):
@@ -43,7 +42,7 @@ class PTTNP(NeuralProcess):
         ff_layers: int = 2,
         likelihood: str = "heteroscedastic",
         components: int = 3,
-        variance_floor: Real = 1e-4,
+        variance_floor: float = 1e-4,
     ) -> None:
         super().__init__(dx, dy, dz, dz, likelihood, components, variance_floor)
         self.tokens = PlainTokens(dx, dy, dz)

@@ -6,12 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.pool import Mean
 from shiftnp.nn.tokens import Context
-from shiftnp.typing import Real
 
 
 class RCNP(NeuralProcess):
@@ -37,7 +36,7 @@ class RCNP(NeuralProcess):
         hidden: int = 5,
         likelihood: str = "heteroscedastic",
         components: int = 3,
-        variance_floor: Real = 1e-4,
+        variance_floor: float = 1e-4,
     ) -> None:
         super().__init__(dx, dy, dz, dz, likelihood, components, variance_floor)
         self.geometry = Geometry()

@@ -8,13 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.block import Block, te_attention
 from shiftnp.nn.spectrum import Spectrum
 from shiftnp.nn.tokens import Context, RelativeTokens, Tokens
 from shiftnp.nn.transformer import FullStack, Memory
-from shiftnp.typing import Real
 
 
 class TETNP(NeuralProcess):
@@ -56,17 +55,17 @@ class TETNP(NeuralProcess):
         location_update: bool = True,
         kernel: str = "mlp",
         frequencies: int = 16,
-        band: tuple[Real, Real] = (0.2, 6.0),
+        band: tuple[float, float] = (0.2, 6.0),
         window: bool = True,
         spectrum: int = 0,
-        period: Real | Sequence[Real | None] | None = None,
-        radius: Real | None = None,
+        period: float | Sequence[float | None] | None = None,
+        radius: float | None = None,
         equivariant: Sequence[int] | None = None,
         target_token: str = "learned",
         ff_layers: int = 2,
         likelihood: str = "heteroscedastic",
         components: int = 3,
-        variance_floor: Real = 1e-4,
+        variance_floor: float = 1e-4,
     ) -> None:
         super().__init__(dx, dy, dz, dz, likelihood, components, variance_floor)
         self.tokens = RelativeTokens(dx, dy, dz, period, radius, equivariant, target_token)

@@ -9,7 +9,6 @@ from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.block import Block, PlainAttention
 from shiftnp.nn.tokens import Context, PlainTokens
 from shiftnp.nn.transformer import FullStack, Memory
-from shiftnp.typing import Real
 
 
 class TNP(NeuralProcess):
@@ -39,7 +38,7 @@ class TNP(NeuralProcess):
         ff_layers: int = 2,
         likelihood: str = "heteroscedastic",
         components: int = 3,
-        variance_floor: Real = 1e-4,
+        variance_floor: float = 1e-4,
     ) -> None:
         super().__init__(dx, dy, dz, dz, likelihood, components, variance_floor)
         self.tokens = PlainTokens(dx, dy, dz)

@@ -10,15 +10,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from shiftnp.attention import fused, local, reference
+from shiftnp.attention import local, reference, tiled
 from shiftnp.attention.local import Sight
 from shiftnp.attention.reference import Pairs
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 from shiftnp.nn.heads import Heads
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.separable import SeparableAttention
 from shiftnp.nn.tokens import Tokens
-from shiftnp.typing import Real
 
 
 class PlainAttention(nn.Module):
@@ -44,8 +43,8 @@ class TEAttention(nn.Module):
     would cancel it.
     """
 
-    backend: ClassVar[str] = "fused"
-    """How it is computed: "fused", or "reference", the specification that the former is tested against."""
+    backend: ClassVar[str] = "tiled"
+    """How it is computed: "tiled", or "reference", the specification that the former is tested against."""
 
     def __init__(self, dz: int, heads: int, head_dim: int, geometry: Geometry, dims: int, moves: bool) -> None:
         super().__init__()
@@ -59,14 +58,14 @@ class TEAttention(nn.Module):
     ) -> tuple[Float[Tensor, "b nq dz"], Float[Tensor, "b nq dx"] | None]:
         assert q.x is not None
         assert k.x is not None
-        kernel = self._fused if self.backend == "fused" else self._reference
-        at_q, at_k = fused.Places(q.x, q.moved), fused.Places(k.x, k.moved)
+        kernel = self._tiled if self.backend == "tiled" else self._reference
+        at_q, at_k = tiled.Places(q.x, q.moved), tiled.Places(k.x, k.moved)
         out, step = local.attend(kernel, *self.heads.project(q.z, k.z), at_q, at_k, sight)
         moved = q.moved if step is None else step if q.moved is None else q.moved + step
         return self.heads.join(out, sight), moved
 
     def _reference(
-        self, q: Tensor, k: Tensor, v: Tensor, at_q: fused.Places, at_k: fused.Places, pairs: Pairs
+        self, q: Tensor, k: Tensor, v: Tensor, at_q: tiled.Places, at_k: tiled.Places, pairs: Pairs
     ) -> tuple[Tensor, Tensor | None]:
         dtype = torch.promote_types(q.dtype, torch.float32)
         d = self.geometry.between(at_q.x, at_k.x, at_q.moved, at_k.moved, dtype)
@@ -75,13 +74,13 @@ class TEAttention(nn.Module):
             return out, None
         return out, reference.location_step(self.geometry.chord(d), alpha, self.phi, pairs)
 
-    def _fused(
-        self, q: Tensor, k: Tensor, v: Tensor, at_q: fused.Places, at_k: fused.Places, pairs: Pairs
+    def _tiled(
+        self, q: Tensor, k: Tensor, v: Tensor, at_q: tiled.Places, at_k: tiled.Places, pairs: Pairs
     ) -> tuple[Tensor, Tensor | None]:
-        rho = fused.Net(*self.rho.parameters())
-        phi = None if self.phi is None else fused.Net(*self.phi.parameters())
-        low = fused.uses_low_precision(q.device)
-        return fused.attend(q, k, v, at_q, at_k, rho, phi, self.geometry, pairs, low_precision=low)
+        rho = tiled.Net(*self.rho.parameters())
+        phi = None if self.phi is None else tiled.Net(*self.phi.parameters())
+        low = tiled.uses_low_precision(q.device)
+        return tiled.attend(q, k, v, at_q, at_k, rho, phi, self.geometry, pairs, low_precision=low)
 
 
 class Block(nn.Module):
@@ -117,7 +116,7 @@ def te_attention(
     geometry: Geometry,
     dims: int,
     frequencies: int,
-    band: tuple[Real, Real],
+    band: tuple[float, float],
     window: bool,
     spectrum: bool = False,
 ) -> Callable[[bool], TEAttention | SeparableAttention]:

@@ -9,19 +9,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from shiftnp.attention import local, separable
-from shiftnp.attention.fused import Places
+from shiftnp.attention import local, rotary
 from shiftnp.attention.local import Neighbourhood, Sight
 from shiftnp.attention.reference import Pairs
-from shiftnp.displacement import Geometry
+from shiftnp.attention.tiled import Places
+from shiftnp.geometry import Geometry
 from shiftnp.nn.heads import Heads
 from shiftnp.nn.tokens import Tokens
 from shiftnp.nn.waves import Waves, harmonics, shared_out
-from shiftnp.typing import Real
 
 
 class SeparableAttention(nn.Module):
-    """Translation-equivariant multi-head attention at the cost of the plain one, see `attention/separable.py`.
+    """Translation-equivariant multi-head attention at the cost of the plain one, see `attention/rotary.py`.
 
     Args:
         moves: whether queries move, each head pulling them towards the mean place of what it attends to.
@@ -43,10 +42,10 @@ class SeparableAttention(nn.Module):
         dims: int,
         moves: bool,
         frequencies: int = 16,
-        band: tuple[Real, Real] = (0.2, 6.0),
+        band: tuple[float, float] = (0.2, 6.0),
         window: bool = True,
         spectrum: bool = False,
-        turned: Real = 1.0,
+        turned: float = 1.0,
     ) -> None:
         super().__init__()
         if not 0 < band[0] <= band[1]:
@@ -88,7 +87,7 @@ class SeparableAttention(nn.Module):
         of_k = [zk, turn_k(split(self.to_k_waves(k.z)))]
         if self.to_window is not None:
             of_q.append(softplus(split(self.to_window(q.z))))  # for `_attend`, which knows what is near
-        more: separable.More = ()
+        more: rotary.More = ()
         if self.to_gain is not None:
             assert not isinstance(sight, Neighbourhood)
             more = tuple(zip(split(self.to_gain(q.z)).split(1, -1), q.likeness, strict=True))
@@ -116,7 +115,7 @@ class SeparableAttention(nn.Module):
 
     def _turn(
         self, waves: Waves, t: Tokens, x: Float[Tensor, "b n dx"], centre: Float[Tensor, "b 1 dx"], lowest: int
-    ) -> separable.Turn:
+    ) -> rotary.Turn:
         """By learned waves where tokens are now; in folded heads by harmonics of the data, two by two from the lowest
         one, where tokens were when these were found."""
         turn = waves(x)
@@ -126,7 +125,7 @@ class SeparableAttention(nn.Module):
         start = x if t.moved is None else self._place(t._replace(moved=None), centre)
         multiples = torch.arange(turn.phase.shape[-1], dtype=x.dtype, device=x.device) // 2 + lowest
         folded = harmonics(t.lines.fundamental, start, multiples).expand(-1, self.folded, -1, -1)
-        return separable.Turn(torch.cat([turn.phase, folded], 1))
+        return rotary.Turn(torch.cat([turn.phase, folded], 1))
 
     def _place(self, t: Tokens, centre: Float[Tensor, "b 1 dx"]) -> Float[Tensor, "b n dx"]:
         assert t.x is not None
@@ -137,7 +136,7 @@ class SeparableAttention(nn.Module):
         return x if at.moved is None else x + at.moved
 
     def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, at_q: Places, at_k: Places, pairs: Pairs, more: separable.More
+        self, q: Tensor, k: Tensor, v: Tensor, at_q: Places, at_k: Places, pairs: Pairs, more: rotary.More
     ) -> tuple[Tensor, None]:
         """With the window: as a product where all see all; else pair by pair, since near pairs may lie in a domain so
         long that the squares of its places leave nothing of theirs."""
@@ -151,7 +150,7 @@ class SeparableAttention(nn.Module):
             else:
                 d = self.geometry.between(at_q.x, at_k.x, at_q.moved, at_k.moved, q.dtype)
                 more = (*more, (-width, self.geometry.squared_line(d)))
-        return separable.attend(q, k, v, pairs, more), None
+        return rotary.attend(q, k, v, pairs, more), None
 
 
 def _gains(dz: int, heads: int) -> nn.Linear:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import grid_sample
 
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 from shiftnp.nn.tokens import Context
 
 

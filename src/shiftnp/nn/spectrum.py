@@ -18,11 +18,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 from shiftnp.nn import folding
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.waves import Waves, angles
-from shiftnp.typing import Real
 
 FLOOR = 0.02
 """Added to every power before its logarithm is taken: half of what noise of standard deviation 0.2 gives."""
@@ -72,7 +71,7 @@ class Spectrum(nn.Module):
             and far more with several.
     """
 
-    def __init__(self, n: int, dims: int, dz: int, geometry: Geometry, band: tuple[Real, Real]) -> None:
+    def __init__(self, n: int, dims: int, dz: int, geometry: Geometry, band: tuple[float, float]) -> None:
         super().__init__()
         lengths = torch.linspace(float(band[1]) / n, float(band[1]), n)[None]
         self.waves = Waves(lengths, dims, geometry, learned=False)  # to learn them would cost more than all the rest

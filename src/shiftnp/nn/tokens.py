@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.spectrum import Lines
-from shiftnp.typing import Real
 
 
 class Context(NamedTuple):
@@ -92,8 +91,8 @@ class RelativeTokens(nn.Module):
         dx: int,
         dy: int,
         dz: int,
-        period: Real | Sequence[Real | None] | None = None,
-        radius: Real | None = None,
+        period: float | Sequence[float | None] | None = None,
+        radius: float | None = None,
         equivariant: Sequence[int] | None = None,
         target_token: str = "learned",
     ) -> None:

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from shiftnp.attention.fused import Places
 from shiftnp.attention.local import Cells, Sight
-from shiftnp.displacement import Geometry
+from shiftnp.attention.tiled import Places
+from shiftnp.geometry import Geometry
 from shiftnp.nn.block import Block
 from shiftnp.nn.pseudo import PlainPseudo, RelativePseudo
 from shiftnp.nn.tokens import Tokens, displacement

@@ -9,9 +9,8 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from shiftnp.attention.separable import Turn
-from shiftnp.displacement import Geometry
-from shiftnp.typing import Real
+from shiftnp.attention.rotary import Turn
+from shiftnp.geometry import Geometry
 
 
 class Waves(nn.Module):
@@ -75,7 +74,7 @@ def angles(x: Float[Tensor, "*any n dx"], vectors: Float[Tensor, "*more r dx"]) 
     return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
 
 
-def shared_out(band: tuple[Real, Real], heads: int, n: int) -> Float[Tensor, "h r"]:
+def shared_out(band: tuple[float, float], heads: int, n: int) -> Float[Tensor, "h r"]:
     """Lengths spread evenly over the logarithm of a band and dealt out in turns: each head spans the band, and no two
     have the same."""
     return torch.logspace(math.log10(band[0]), math.log10(band[1]), n * heads).view(n, heads).T

@@ -22,7 +22,6 @@ from shiftnp.plots.style import BLACK, Style
 from shiftnp.tasks import ClimateTask, GPTask, ImageTask, KolmogorovTask, Task, TestSet
 from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.gp import GPOracle
-from shiftnp.typing import Real
 
 Predictor = Callable[..., Distribution]
 """A model, or what calls like one."""
@@ -41,7 +40,7 @@ class Scene(NamedTuple):
 
     title: str
     task: GPTask
-    move: Real = 0
+    move: float = 0
 
 
 def is_side_by_side(task: Task) -> bool:

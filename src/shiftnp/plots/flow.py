@@ -13,13 +13,12 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
-from shiftnp.typing import Real
 
 COLOURS = ("RdBu_r", "RdBu_r", "PuOr_r")  # of u, v and the vorticity, with white for zero
 
 
 def draw_flow(
-    figure: Figure, batch: Batch, prediction: Distribution | None = None, index: int = 0, spacing: Real = 1.0
+    figure: Figure, batch: Batch, prediction: Distribution | None = None, index: int = 0, spacing: float = 1.0
 ) -> None:
     """Draws the middle time of task `index`, whose inputs `(t, x, y)` lie on a grid.
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
-from shiftnp.typing import Real
 
 UNSEEN = (0.27, 0.37, 0.55)
 """Colour of pixels of which nothing is known: no grey, and not the end of any scale."""
@@ -21,7 +20,7 @@ def draw_completions(
     figure: Figure,
     batch: Batch,
     side: int,
-    pitch: Real,
+    pitch: float,
     prediction: Distribution | None = None,
     indices: Sequence[int] = (0,),
 ) -> None:
@@ -64,7 +63,7 @@ def draw_completions(
 
 
 def pixels(
-    x: Float[Tensor, "b n 2"], mask: Bool[Tensor, "b n"] | None, index: int, side: int, pitch: Real
+    x: Float[Tensor, "b n 2"], mask: Bool[Tensor, "b n"] | None, index: int, side: int, pitch: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of the inputs of task `index`."""
     points = x[index] if mask is None else x[index, mask[index]]

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shiftnp.plots.style import Style
-from shiftnp.typing import Real
 
 DEPTH = 5  # nats below the best; what is worse has failed, and would flatten all others
 
@@ -21,16 +20,16 @@ class Series(NamedTuple):
 
     label: str
     style: Style
-    values: Sequence[Real]
-    errors: Sequence[Real]
+    values: Sequence[float]
+    errors: Sequence[float]
 
 
 def draw_sweep(
-    x: Sequence[Real],
+    x: Sequence[float],
     panels: Mapping[str, Sequence[Series]],
     xlabel: str,
     ylabel: str,
-    ceiling: Sequence[Real] | None = None,
+    ceiling: Sequence[float] | None = None,
 ) -> Figure:
     """Scores against what is swept over, one line a model, one panel for whose scores they are.
 
@@ -88,7 +87,7 @@ def draw_bins(
 
 
 def draw_dots(
-    columns: Sequence[str], ours: Sequence[Series], paper: Sequence[Sequence[Real | None]], xlabel: str
+    columns: Sequence[str], ours: Sequence[Series], paper: Sequence[Sequence[float | None]], xlabel: str
 ) -> Figure:
     """A panel for each test set, a line for each model: our score with its error, and the paper's as a grey bar.
 
@@ -124,7 +123,7 @@ def draw_dots(
     return figure
 
 
-def _line(ax: Axes, x: Sequence[Real], one: Series) -> None:
+def _line(ax: Axes, x: Sequence[float], one: Series) -> None:
     if not any(math.isfinite(v) for v in one.values):
         return
     colour, line, marker, fill = one.style
@@ -147,7 +146,7 @@ Limits = tuple[float, float] | tuple[None, None]
 
 
 def _scale(
-    series: Sequence[Series], others: Sequence[Real | None] = (), lower_is_better: bool = False, room: float = 0.15
+    series: Sequence[Series], others: Sequence[float | None] = (), lower_is_better: bool = False, room: float = 0.15
 ) -> Limits:
     """The ends of an axis that has room for error bars. What is far worse than the best is left out of the picture.
 
@@ -168,12 +167,12 @@ def _scale(
     return (low - edge, high + edge + beyond) if lower_is_better else (low - edge - beyond, high + edge)
 
 
-def _is_within(value: Real, limits: Limits) -> bool:
+def _is_within(value: float, limits: Limits) -> bool:
     low, high = limits
     return low is not None and high is not None and low <= value <= high
 
 
-def _arrow(ax: Axes, y: int, value: Real, colour: str | tuple[float, float, float], above: int) -> None:
+def _arrow(ax: Axes, y: int, value: float, colour: str | tuple[float, float, float], above: int) -> None:
     """Out of the left side of a panel, with the number that lies there."""
     ax.annotate(
         f"{value:.2f}" if abs(value) < 1000 else f"{value:.1e}",
@@ -188,7 +187,7 @@ def _arrow(ax: Axes, y: int, value: Real, colour: str | tuple[float, float, floa
     )
 
 
-def _mark_outside(ax: Axes, x: Sequence[Real], series: Sequence[Series], limits: Limits) -> None:
+def _mark_outside(ax: Axes, x: Sequence[float], series: Sequence[Series], limits: Limits) -> None:
     """Triangles at the edge for what lies beyond it, with the numbers, one above the other where there are several."""
     low, high = limits
     if low is None or high is None:

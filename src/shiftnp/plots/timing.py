@@ -6,10 +6,8 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from shiftnp.typing import Real
 
-
-def draw_times(ratios: Mapping[str, tuple[Real | None, Real | None]], xlabel: str) -> Figure:
+def draw_times(ratios: Mapping[str, tuple[float | None, float | None]], xlabel: str) -> Figure:
     """Two bars for each model: ours, and the paper's; none where it is not known."""
     figure = Figure(figsize=(7.5, 0.5 * len(ratios) + 1.2), layout="constrained")
     ax = figure.subplots()

@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.console import Console
 
-from shiftnp.checkpoint import Run
 from shiftnp.experiments.base import Experiment
 from shiftnp.plots.timing import draw_times
 from shiftnp.report.page import Block, Cell, Heading, Items, Paragraph, Picture, Table, write_page
@@ -21,6 +20,7 @@ from shiftnp.report.pictures import (
     sweep,
 )
 from shiftnp.report.tables import NONE, NOT_RUN, Line, count, gap_table, gather, measure_table, score_table
+from shiftnp.runs.run import Run
 
 
 def make_report(
@@ -36,7 +36,7 @@ def make_report(
     Args:
         runs: of the experiment; those without weights or that cannot be evaluated are left out, and the report says
             so.
-        evaluate: gives the evaluation of a run, as `shiftnp.evaluation.evaluate` does.
+        evaluate: gives the evaluation of a run, as `shiftnp.runs.evaluate.evaluate` does.
         quiet: tell nothing of what is being done.
         where: the folder that runs were looked for in, for the message if there are none.
     """

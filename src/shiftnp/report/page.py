@@ -15,7 +15,7 @@ from typing import NamedTuple
 import matplotlib
 from matplotlib.figure import Figure
 
-from shiftnp.checkpoint import write
+from shiftnp._io import write
 
 CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 68rem;

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shiftnp.checkpoint import Run
 from shiftnp.experiments.base import Column, Experiment, Figures, Row
 from shiftnp.plots.style import BLACK, Style, styles
 from shiftnp.report.page import Cell, Table
-from shiftnp.typing import Real
+from shiftnp.runs.run import Run
 
 NOT_RUN = Cell("not run", quiet=True)
 NONE = "n/a"
@@ -240,7 +239,7 @@ def show(value: Figures | Measured, digits: int = 2) -> str:
     return _round(value[0], digits) + error
 
 
-def _round(value: Real, digits: int) -> str:
+def _round(value: float, digits: int) -> str:
     return f"{value:.3g}" if abs(value) >= 1000 else f"{value:z.{digits}f}"
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shiftnp.evaluation import COVERAGE, Summary
+from shiftnp.runs.evaluate import COVERAGE, Summary
 
 Rows = list[tuple[str, Summary]]
 Columns = list[tuple[str, list[str]]]

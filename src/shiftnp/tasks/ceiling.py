@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import io
 import warnings
 import zipfile
 from dataclasses import replace
@@ -17,6 +17,7 @@ from jaxtyping import Float
 from rich.progress import track
 from torch import Tensor
 
+from shiftnp._io import write
 from shiftnp.metrics import log_likelihood
 from shiftnp.tasks.base import TestSet, generator_for
 from shiftnp.tasks.gp import BayesOptimal, GPOracle, GPTask
@@ -50,12 +51,11 @@ def ceiling(test_set: TestSet, folder: Path | None = None) -> Ceiling:
             return Ceiling(*(torch.from_numpy(file[name]) for name in Ceiling._fields))
     except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile):
         result = compute(test_set)
-    aside = path.with_suffix(f".{os.getpid()}.tmp")
+    content = io.BytesIO()
+    np.savez(content, **{name: value.numpy() for name, value in result._asdict().items()})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with aside.open("wb") as file:
-            np.savez(file, **{name: value.numpy() for name, value in result._asdict().items()})
-        aside.replace(path)
+        write(path, content.getvalue())
     except OSError as error:
         warnings.warn(f"The ceiling could not be kept and will be worked out again: {error}", stacklevel=2)
     return result

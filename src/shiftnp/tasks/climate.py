@@ -20,7 +20,6 @@ from shiftnp.tasks.base import Task, TestSet
 from shiftnp.tasks.climate_files import date
 from shiftnp.tasks.climate_grid import REGIONS, Box, Region, Source, covers, open_source
 from shiftnp.tasks.scaling import Scaling, moments
-from shiftnp.typing import Real
 
 Split = Literal["train", "valid", "test"]
 
@@ -65,9 +64,9 @@ class ClimateTask(Task):
     split: Split = "train"
     size: tuple[int, int, int] = (15, 15, 5)
     stride: tuple[int, int, int | None] = (1, 1, None)
-    context: tuple[Real, Real] = (1 / 100, 1 / 3)
-    min_share: Real = 0.1
-    shares: tuple[Real, Real, Real] = (0.7, 0.1, 0.2)
+    context: tuple[float, float] = (1 / 100, 1 / 3)
+    min_share: float = 0.1
+    shares: tuple[float, float, float] = (0.7, 0.1, 0.2)
     rounds: int = 12
     gap: int = 1
     variable: str | None = None
@@ -242,7 +241,9 @@ class ClimateTask(Task):
         return starts
 
 
-def split_times(n: int, length: int, shares: tuple[Real, Real, Real], rounds: int, gap: int) -> Int[np.ndarray, " n"]:
+def split_times(
+    n: int, length: int, shares: tuple[float, float, float], rounds: int, gap: int
+) -> Int[np.ndarray, " n"]:
     """0 (training), 1 (validation), 2 (tests) or -1 (left out) for `n` times, in stretches of at least `length`."""
     share = np.asarray(shares, np.float64) / sum(shares)
     rounds = max(1, min(rounds, n // (int(np.ceil(length / share.min())) + 3 * gap)))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from shiftnp.optional import need
+from shiftnp._optional import need
 
 SUFFIXES = (".nc", ".nc4", ".cdf", ".h5", ".npz", ".zarr")
 GRAVITY = 9.80665  # m / s^2, by which a geopotential becomes a height

@@ -13,9 +13,8 @@ from jaxtyping import Bool, Float, Int
 
 from shiftnp.tasks import climate_files as files
 from shiftnp.tasks.climate_files import Contents
-from shiftnp.typing import Real
 
-Box = tuple[Real, Real, Real, Real]
+Box = tuple[float, float, float, float]
 """Least and largest latitude, least and largest longitude, in degrees; the largest are not part of it."""
 
 REGIONS: dict[str, Box] = {"central": (42, 53, 8, 28), "west": (42, 53, -4, 8), "north": (53, 62, 8, 28)}
@@ -159,7 +158,7 @@ def _columns(part: Contents, box: Box) -> tuple[Int[np.ndarray, " h"], Int[np.nd
     return inside[0], inside[1]
 
 
-def _east_of(lon: Float[np.ndarray, " w"], west: Real) -> Float[np.ndarray, " w"]:
+def _east_of(lon: Float[np.ndarray, " w"], west: float) -> Float[np.ndarray, " w"]:
     """Longitudes from `west` to `west + 360`, give or take what rounding does to the first."""
     return (lon - west + 1e-3) % 360 + west - 1e-3
 

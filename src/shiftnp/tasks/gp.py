@@ -17,7 +17,6 @@ from torch.nn.utils.rnn import pad_sequence
 from shiftnp.batch import Batch
 from shiftnp.tasks.base import Task, TestSet
 from shiftnp.tasks.gp_kernels import KERNELS
-from shiftnp.typing import Real
 
 
 class Truth(NamedTuple):
@@ -51,14 +50,14 @@ class GPTask(Task):
 
     dx: int = 1
     kernels: Sequence[str] = ("se", "periodic", "matern52")
-    length: tuple[Real, Real] = (0.25, 4.0)
-    noise: Real = 0.2
+    length: tuple[float, float] = (0.25, 4.0)
+    noise: float = 0.2
     points: tuple[int, int] = (1, 64)
     targets: int = 128
-    context: tuple[Real, Real] = (-2.0, 2.0)
-    target: tuple[Real, Real] = (-3.0, 3.0)
+    context: tuple[float, float] = (-2.0, 2.0)
+    target: tuple[float, float] = (-3.0, 3.0)
     bimodal: bool = False
-    shift: Real = 0.0
+    shift: float = 0.0
     train_targets: int | None = field(default=None, repr=False)  # no part of what test sets are known by
 
     dy = 1
@@ -89,10 +88,10 @@ class GPTask(Task):
     def sample_with_truth(self, batch_size: int, generator: torch.Generator) -> tuple[Batch, Truth]:
         """A batch and what it was drawn from."""
 
-        def uniform(low: Real, high: Real, *shape: int) -> Tensor:
+        def uniform(low: float, high: float, *shape: int) -> Tensor:
             return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
 
-        def places(span: tuple[Real, Real], n: int) -> Tensor:
+        def places(span: tuple[float, float], n: int) -> Tensor:
             shape = (batch_size, n, self.dx)
             if not self.bimodal:
                 return uniform(*span, *shape)
@@ -151,7 +150,7 @@ def condition(
     kcc: Float[Tensor, "*any nc nc"],
     kct: Float[Tensor, "*any nc nt"],
     yc: Float[Tensor, "*any nc 1"],
-    noise: Real,
+    noise: float,
     mask: Bool[Tensor, "*any nc"] | None = None,
 ) -> tuple[Float[Tensor, "*any nt"], Float[Tensor, "*any nt"], Float[Tensor, "*any"]]:
     """Gaussian conditioning for a prior variance of one: predictive mean and variance of noisy targets, and the log

@@ -20,7 +20,6 @@ from shiftnp.batch import Batch
 from shiftnp.tasks.base import Task, TestSet, generator_for
 from shiftnp.tasks.download import VARIABLE
 from shiftnp.tasks.image_files import DATASETS, read_images
-from shiftnp.typing import Real
 
 SPLITS = ("train", "valid", "test")
 
@@ -50,7 +49,7 @@ class ImageTask(Task):
     canvas: int | None = None
     limit: int | None = None
     targets: int | None = None
-    context: tuple[Real, Real] = (1 / 100, 1 / 3)
+    context: tuple[float, float] = (1 / 100, 1 / 3)
     seed: int = 0
     path: Path | str | None = field(default=None, repr=False, compare=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import multiprocessing
@@ -20,6 +21,7 @@ from matplotlib.figure import Figure
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch.distributions import Distribution
 
+from shiftnp._io import write, write_json
 from shiftnp.batch import Batch
 from shiftnp.tasks.base import Task, TestSet
 from shiftnp.tasks.navier_stokes import Simulation
@@ -125,12 +127,9 @@ def _shard(folder: Path, index: int) -> Path:
 def _write(simulation: Simulation, folder: Path, index: int) -> int:
     """Writes one trajectory aside and renames it: under its own name a file is whole or absent."""
     data = simulation.trajectory(index).numpy()
-    aside = folder / f".trajectory-{index:05d}.{os.getpid()}.part"
-    with aside.open("wb") as file:
-        np.save(file, data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, _shard(folder, index))
+    content = io.BytesIO()
+    np.save(content, data)
+    write(_shard(folder, index), content.getvalue())
     return index
 
 
@@ -156,9 +155,7 @@ def _claim(folder: Path, simulation: Simulation) -> None:
         return
     if any(folder.glob("trajectory-*.npy")):
         raise ValueError(f"{folder} holds trajectories, but no simulation.json tells how they were made: name another.")
-    aside = folder / ".simulation.part"
-    aside.write_text(json.dumps(mine, indent=2) + "\n")
-    os.replace(aside, note)
+    write_json(note, mine)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from shiftnp.tasks.base import generator_for
-from shiftnp.typing import Real
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,11 @@ class NavierStokes:
     """
 
     n: int = 256
-    viscosity: Real = 1e-3
-    drag: Real = 0.1
-    forcing: Real = 1.0
+    viscosity: float = 1e-3
+    drag: float = 0.1
+    forcing: float = 1.0
     wavenumber: int = 4
-    courant: Real = 2.0
+    courant: float = 2.0
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
 
@@ -126,7 +125,7 @@ class NavierStokes:
         out = torch.addcmul(self.force, products[:, 0], self.advection[0])
         return out.addcmul_(products[:, 1], self.advection[1]), velocity
 
-    def step(self, w: Complex[Tensor, "b n m"], longest: Real) -> tuple[Complex[Tensor, "b n m"], float]:
+    def step(self, w: Complex[Tensor, "b n m"], longest: float) -> tuple[Complex[Tensor, "b n m"], float]:
         """The state one step later, and the length of the step: what `courant` allows, in equal parts of `longest`."""
         k1, velocity = self.tendency(w)
         speed = math.sqrt(float(velocity.square().sum(1).amax()))
@@ -142,20 +141,22 @@ class NavierStokes:
         decayed = half * (half * k1 + 2 * (k2 + k3))
         return full_w.add_(decayed.add_(k4), alpha=h / 6), h
 
-    def advance(self, w: Complex[Tensor, "b n m"], time: Real) -> Complex[Tensor, "b n m"]:
+    def advance(self, w: Complex[Tensor, "b n m"], time: float) -> Complex[Tensor, "b n m"]:
         """The state after `time`."""
         while time > 0:
             w, h = self.step(w, time)
             time = 0.0 if h == time else time - h
         return w
 
-    def snapshots(self, w: Complex[Tensor, "b n m"], count: int, interval: Real) -> Iterator[Complex[Tensor, "b n m"]]:
+    def snapshots(self, w: Complex[Tensor, "b n m"], count: int, interval: float) -> Iterator[Complex[Tensor, "b n m"]]:
         """The states after `interval, 2 interval, ..., count interval`."""
         for _ in range(count):
             w = self.advance(w, interval)
             yield w
 
-    def random(self, batch_size: int, generator: torch.Generator, peak: Real, speed: Real) -> Complex[Tensor, "b n m"]:
+    def random(
+        self, batch_size: int, generator: torch.Generator, peak: float, speed: float
+    ) -> Complex[Tensor, "b n m"]:
         """Random states whose velocity is strongest near wavenumber `peak` and nowhere faster than `speed`.
 
         As jax-cfd's `filtered_velocity_field`: white noise in both components of the velocity, multiplied at wavenumber
@@ -187,16 +188,16 @@ class Simulation:
     seed: int = 0
     n: int = 256
     coarse: int = 64
-    viscosity: Real = 1e-3
-    drag: Real = 0.1
-    forcing: Real = 1.0
+    viscosity: float = 1e-3
+    drag: float = 0.1
+    forcing: float = 1.0
     wavenumber: int = 4
-    peak: Real = 4
-    speed: Real = 3
+    peak: float = 4
+    speed: float = 3
     snapshots: int = 128
     kept: int = 64
-    interval: Real = 0.2
-    courant: Real = 2.0
+    interval: float = 0.2
+    courant: float = 2.0
     precision: str = "float32"
 
     def __post_init__(self) -> None:

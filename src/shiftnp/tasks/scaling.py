@@ -9,8 +9,6 @@ import numpy as np
 from jaxtyping import Float, Num
 from torch import Tensor
 
-from shiftnp.typing import Real
-
 
 @dataclass(frozen=True)
 class Scaling:
@@ -22,10 +20,10 @@ class Scaling:
 
     inputs: Sequence[str]
     outputs: Sequence[str]
-    x_mean: Sequence[Real]
-    x_std: Sequence[Real]
-    y_mean: Sequence[Real]
-    y_std: Sequence[Real]
+    x_mean: Sequence[float]
+    x_std: Sequence[float]
+    y_mean: Sequence[float]
+    y_std: Sequence[float]
 
     def __post_init__(self) -> None:
         for name in ("inputs", "outputs", "x_mean", "x_std", "y_mean", "y_std"):

@@ -18,7 +18,6 @@ from shiftnp.batch import Batch
 from shiftnp.tasks.base import Task, TestSet, generator_for
 from shiftnp.tasks.scaling import Scaling, moments
 from shiftnp.tasks.table_files import Table, read_frame, read_table
-from shiftnp.typing import Real
 
 Split = Literal["train", "valid", "test"]
 Holdout = Literal["random", "block"]
@@ -59,10 +58,10 @@ class TableTask(Task):
     group: str | None = None
     holdout: Holdout = "random"
     block: Sequence[str] = ()
-    context: tuple[Real, Real] = (0.1, 0.7)
+    context: tuple[float, float] = (0.1, 0.7)
     points: int = 512
     split: Split = "train"
-    shares: tuple[Real, Real, Real] = (0.7, 0.1, 0.2)
+    shares: tuple[float, float, float] = (0.7, 0.1, 0.2)
     order: Order = "random"
     seed: int = 0
     drop_missing: bool = False

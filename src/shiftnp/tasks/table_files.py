@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from shiftnp.optional import need
+from shiftnp._optional import need
 
 
 @dataclass(frozen=True, eq=False)

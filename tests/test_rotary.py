@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 from conftest import small_model
 from shiftnp.attention import separable
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 from shiftnp.models import TETNP
 from shiftnp.nn import folding
 from shiftnp.nn.separable import SeparableAttention

@@ -16,8 +16,10 @@ from torch.distributions import Independent, Normal
 
 from conftest import SMALL
 from shiftnp.batch import Batch
-from shiftnp.checkpoint import Run
-from shiftnp.evaluation import (
+from shiftnp.metrics import LEVELS
+from shiftnp.report.terminal import print_tables
+from shiftnp.runs.config import RunConfig, Training
+from shiftnp.runs.evaluate import (
     Scores,
     best_possible,
     context_bins,
@@ -27,9 +29,7 @@ from shiftnp.evaluation import (
     score,
     summarise,
 )
-from shiftnp.metrics import LEVELS
-from shiftnp.report.terminal import print_tables
-from shiftnp.settings import RunConfig, Training
+from shiftnp.runs.run import Run
 from shiftnp.tasks.base import Task, TestSet
 from shiftnp.tasks.gp import BayesOptimal, GPTask
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from conftest import random_batch, small_model
-from shiftnp.attention import fused, reference
-from shiftnp.attention.fused import Net, Places
-from shiftnp.displacement import Geometry
+from shiftnp.attention import reference, tiled
+from shiftnp.attention.tiled import Net, Places
+from shiftnp.geometry import Geometry
 from shiftnp.nn.block import TEAttention
 from shiftnp.nn.mlp import MLP
-from shiftnp.training import arithmetic
+from shiftnp.runs.train import arithmetic
 
 B, H, NQ, NK, D, DX, WIDTH = 3, 3, 7, 5, 4, 2, 8
 
@@ -57,10 +57,10 @@ def specified(z, x, geometry, rho, phi, pairs):
     return out, None if phi is None else reference.location_step(geometry.chord(d), alpha, phi, pairs)
 
 
-def tiled(tile, low_precision=False):
+def by_tiles(tile, low_precision=False):
     def attend(z, x, geometry, rho, phi, pairs):
         nets = Net(*rho.parameters()), None if phi is None else Net(*phi.parameters())
-        return fused.attend(*z, Places(x[0], x[2]), Places(x[1], x[3]), *nets, geometry, pairs, tile, low_precision)
+        return tiled.attend(*z, Places(x[0], x[2]), Places(x[1], x[3]), *nets, geometry, pairs, tile, low_precision)
 
     return attend
 
@@ -76,19 +76,19 @@ def worst(ours, theirs):
 @pytest.mark.parametrize("moves", [False, True])
 def test_same_function_same_gradients(tile, period, masked, moves):
     setup = make(torch.float64, period, masked, moves)
-    assert worst(results(tiled(tile), setup), results(specified, setup)) < 1e-12
+    assert worst(results(by_tiles(tile), setup), results(specified, setup)) < 1e-12
 
 
 @pytest.mark.parametrize(("low_precision", "tolerance"), [(False, 1e-5), (True, 2e-2)])
 def test_single_and_half_precision(low_precision, tolerance):
     exact = results(specified, make(torch.float64, None, True, True))
-    rough = results(tiled(20, low_precision), make(torch.float32, None, True, True))
+    rough = results(by_tiles(20, low_precision), make(torch.float32, None, True, True))
     assert worst([r.double() for r in rough], exact) < tolerance
 
 
 def test_only_the_networks_of_pairs_in_half_precision(monkeypatch):
     """Nearly all of the work, nearly none of the rounding: the rest of the model stays as it is."""
-    monkeypatch.setattr(fused, "LOW_PRECISION", True)
+    monkeypatch.setattr(tiled, "LOW_PRECISION", True)
     batch, gradients = random_batch(b=3, nc=6, nt=5), {}
     for precision in ("float64", "float32", "bf16", "bf16-pairs"):
         model = small_model("te-tnp").to(torch.float64 if precision == "float64" else torch.float32)
@@ -106,12 +106,12 @@ def test_only_the_networks_of_pairs_in_half_precision(monkeypatch):
 def test_half_precision_only_where_it_pays(monkeypatch):
     here = torch.device("cpu")
     for pays in (True, False):
-        monkeypatch.setattr(fused, "LOW_PRECISION", pays)
-        assert not fused.uses_low_precision(here)
-        with fused.low_precision():
-            assert fused.uses_low_precision(here) is pays
+        monkeypatch.setattr(tiled, "LOW_PRECISION", pays)
+        assert not tiled.uses_low_precision(here)
+        with tiled.low_precision():
+            assert tiled.uses_low_precision(here) is pays
         with torch.autocast("cpu", torch.bfloat16):
-            assert fused.uses_low_precision(here) is pays
+            assert tiled.uses_low_precision(here) is pays
 
 
 @pytest.mark.parametrize("options", [{}, {"radius": 1.0}, {"period": 16.0}, {"location_update": False}])
@@ -121,7 +121,7 @@ def test_models_use_it(name, options, monkeypatch):
     model, batch = small_model(name, **options), random_batch(b=3, nc=6, nt=5)
     mask = torch.arange(6) < torch.tensor([6, 3, 0])[:, None]
     outcome = {}
-    for backend in ("reference", "fused"):
+    for backend in ("reference", "tiled"):
         monkeypatch.setattr(TEAttention, "backend", backend)
         model.zero_grad()
         dist = model(batch.xc, batch.yc, batch.xt, mask)

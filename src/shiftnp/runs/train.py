@@ -17,16 +17,15 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from shiftnp.attention import fused
+from shiftnp.attention import tiled
 from shiftnp.batch import Batch
-from shiftnp.checkpoint import Run
-from shiftnp.evaluation import best_possible
-from shiftnp.journal import Journal
+from shiftnp.runs.run import Run
+from shiftnp.runs.evaluate import best_possible
+from shiftnp.runs.log import Journal
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import NeuralProcess
-from shiftnp.settings import Precision
+from shiftnp.runs.config import Precision
 from shiftnp.tasks import Stream
-from shiftnp.typing import Real
 
 
 def train(
@@ -34,7 +33,7 @@ def train(
     fabric: Fabric | None = None,
     workers: int = 0,
     gap: bool = True,
-    save_every: Real = 60,
+    save_every: float = 60,
     tensorboard: bool = False,
     quiet: bool = False,
 ) -> bool:
@@ -71,7 +70,7 @@ def train(
     with Journal(run, state.step, state.seconds, writes, tensorboard, quiet) as journal, asked_to_stop() as asked:
         if state.threads != torch.get_num_threads():
             journal.say(f"Trained with {state.threads} threads so far, so last digits may change.")
-        if settings.precision != "float32" and not fused.low_precision_pays(fabric.device):
+        if settings.precision != "float32" and not tiled.low_precision_pays(fabric.device):
             instead = "bf16-pairs is float32" if settings.precision == "bf16-pairs" else "bf16 is slower than float32"
             journal.say(f"This processor has no bfloat16: {instead} here.")
         saved, scores = time.perf_counter(), torch.zeros(0)
@@ -177,7 +176,7 @@ class State:
 def arithmetic(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """What a forward pass in that precision runs in."""
     if precision == "bf16-pairs":
-        return fused.low_precision()
+        return tiled.low_precision()
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 

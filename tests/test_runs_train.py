@@ -16,11 +16,11 @@ import pytest
 import torch
 from filelock import FileLock
 
-from shiftnp.checkpoint import Run
 from shiftnp.metrics import log_likelihood
-from shiftnp.settings import RunConfig, Training
+from shiftnp.runs.config import RunConfig, Training
+from shiftnp.runs.run import Run
+from shiftnp.runs.train import train
 from shiftnp.tasks import TASKS, GPTask, Stream, TestSet
-from shiftnp.training import train
 
 SHIFTNP = str(Path(sys.executable).with_name("shiftnp"))
 TASK = {"kernels": ("se",), "length": (0.5, 2.0), "points": (1, 8), "targets": 16}
@@ -125,7 +125,7 @@ def test_bf16_trains(tmp_path):
 
 @pytest.mark.parametrize(("precision", "word"), [("bf16", "slower"), ("bf16-pairs", "is float32"), ("float32", None)])
 def test_it_says_where_bf16_is_of_no_use(precision, word, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("shiftnp.attention.fused.LOW_PRECISION", False)
+    monkeypatch.setattr("shiftnp.attention.tiled.LOW_PRECISION", False)
     train(Run.create(tmp_path / "run", changed(precision=precision, steps=1)), gap=False)
     said = capsys.readouterr().out
     assert ("no bfloat16" in said) == (word is not None)
@@ -139,7 +139,7 @@ def test_tensorboard_on_request(tmp_path):
 
 def test_gap_to_the_ceiling_is_followed(tmp_path, monkeypatch):
     zero = torch.zeros(CONFIG.training.valid_tasks, dtype=torch.float64)
-    monkeypatch.setattr("shiftnp.training.best_possible", lambda test_set, mixture: zero)
+    monkeypatch.setattr("shiftnp.runs.train.best_possible", lambda test_set, mixture: zero)
     run = Run.create(tmp_path / "run", CONFIG)
     train(run, quiet=True)
     for entry in run.metrics():
@@ -378,7 +378,7 @@ def test_torchrun_too(tmp_path, one_process):
     [("steps", -1), ("batch_size", 0), ("learning_rate", 0.0), ("ema", 1.5), ("schedule", "linear"), ("clip", -1.0)],
 )
 def test_settings_that_make_no_sense_are_refused(name, value):
-    code = f"from shiftnp.settings import Training; Training({name}={value!r})"
+    code = f"from shiftnp.runs.config import Training; Training({name}={value!r})"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert f"ValueError: {name} must be" in result.stderr
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import pickle
 import shlex
 from collections.abc import Iterator, Mapping
@@ -26,32 +25,14 @@ from torch import Tensor
 import shiftnp
 from shiftnp.baselines import BASELINES
 from shiftnp.baselines.gp import GPBaseline
-from shiftnp.choice import choose
+from shiftnp._io import write, write_json
+from shiftnp._registry import choose
 from shiftnp.models import MODELS, NeuralProcess
-from shiftnp.settings import RunConfig
+from shiftnp.runs.config import RunConfig
 from shiftnp.tasks import TASKS, Task
 from shiftnp.tasks.scaling import Scaling
 
 FORMAT = 1  # of the folder; a run of a higher format was written by a newer version
-
-
-def write(path: Path, data: bytes | str) -> None:
-    """Writes a file aside and renames it. What was there before stays if anything fails."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with aside.open("wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
-        raise
-
-
-def write_json(path: Path, data: Any) -> None:
-    write(path, json.dumps(data, indent=2) + "\n")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from shiftnp.typing import Real
 
 Schedule = Literal["constant", "cosine"]
 Precision = Literal["float32", "bf16", "bf16-pairs"]
@@ -36,12 +35,12 @@ class Training:
 
     steps: int = 500_000
     batch_size: int = 16
-    learning_rate: Real = 5e-4
-    weight_decay: Real = 0.01
-    clip: Real | None = 0.5
+    learning_rate: float = 5e-4
+    weight_decay: float = 0.01
+    clip: float | None = 0.5
     schedule: Schedule = "constant"
     warmup: int = 0
-    ema: Real | None = None
+    ema: float | None = None
     precision: Precision = "float32"
     seed: int = 0
     log_every: int = 20

@@ -10,8 +10,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from shiftnp.typing import Real
-
 
 @dataclass(frozen=True)
 class Geometry:
@@ -22,11 +20,11 @@ class Geometry:
         radius: points farther apart than this (Euclidean, the shorter way round) do not see each other. None: all do.
     """
 
-    period: tuple[Real | None, ...] | None = None
-    radius: Real | None = None
+    period: tuple[float | None, ...] | None = None
+    radius: float | None = None
 
     @staticmethod
-    def of(dims: int, period: Real | Sequence[Real | None] | None, radius: Real | None) -> Geometry:
+    def of(dims: int, period: float | Sequence[float | None] | None, radius: float | None) -> Geometry:
         """A geometry of `dims` dimensions from what a user writes; one number as `period` holds for all of them."""
         if isinstance(period, (int, float)):
             period = (period,) * dims

@@ -2,9 +2,9 @@
 
     shiftnp train gp-1d ... --out runs/NAME
     shiftnp evaluate runs/NAME  # if its test scores are wanted, too
-    python benchmarks/separable.py runs/NAME ...
+    python benchmarks/rotary.py runs/NAME ...
 
-Writes results/separable-gp-1d.json, with the command of every run, and docs/separable.png: the gap to the best possible
+Writes results/rotary-gp-1d.json, with the command of every run, and docs/rotary.png: the gap to the best possible
 Gaussian on the validation tasks, against steps and against time.
 """
 
@@ -18,10 +18,11 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, NullFormatter
 
+from shiftnp._io import write_json
 from shiftnp.bench.machine import machine
-from shiftnp.checkpoint import Run, write_json
-from shiftnp.evaluation import read_evaluation
-from shiftnp.settings import RunConfig, Training
+from shiftnp.runs.config import RunConfig, Training
+from shiftnp.runs.evaluate import read_evaluation
+from shiftnp.runs.run import Run
 
 ROOT = Path(__file__).parent.parent
 COLOURS = {"mlp": "tab:green", "separable": "tab:blue", "TNP": "tab:orange"}
@@ -47,8 +48,8 @@ def main() -> None:
             "sets": {name: figures(entry) for name, entry in evaluation["sets"].items()},
         }
     what = "gp-1d: gap to the best possible Gaussian while training (256 validation tasks), and scores on test sets"
-    write_json(ROOT / "results/separable-gp-1d.json", {"what": what, "runs": runs})
-    draw(runs).savefig(ROOT / "docs/separable.png", dpi=130)
+    write_json(ROOT / "results/rotary-gp-1d.json", {"what": what, "runs": runs})
+    draw(runs).savefig(ROOT / "docs/rotary.png", dpi=130)
     for name, run in runs.items():
         print(f"{name:60} gap {run['curve'][-1]['gap']:.3f} on the validation tasks")
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import random_batch
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 
 angles = st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=6)
 

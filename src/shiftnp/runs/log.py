@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from shiftnp.checkpoint import Run, resume_command, write
-from shiftnp.optional import need
+from shiftnp._io import write
+from shiftnp.runs.run import Run, resume_command
+from shiftnp._optional import need
 
 TELL_EVERY = 30.0
 """Seconds between lines where there is no terminal to show live progress."""

@@ -26,8 +26,9 @@ from torch.distributions import Distribution
 
 import shiftnp
 from shiftnp.baselines.gp import GPBaseline
-from shiftnp.checkpoint import Run, write_json
-from shiftnp.choice import choose
+from shiftnp._io import write_json
+from shiftnp.runs.run import Run
+from shiftnp._registry import choose
 from shiftnp.metrics import calibration_error, coverage, crps, log_likelihood, pit_below, squared_error
 from shiftnp.models import NeuralProcess
 from shiftnp.tasks import GPTask, TestSet

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from shiftnp.attention.reference import Pairs, softmax_over_keys
-from shiftnp.displacement import Geometry
+from shiftnp.geometry import Geometry
 
 TILE = {"cpu": 4096, "cuda": 1 << 18}
 """Pairs whose hidden activations are held at once: on a CPU, few enough for the cache."""
