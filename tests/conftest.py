@@ -43,7 +43,7 @@ def small_model(name: str, dx: int = 1, dy: int = 1, seed: int = 0, dtype: Any =
         for key, p in model.named_parameters():  # fresh weights give predictions that hardly depend on anything
             if not p.any():  # zero at first, so that what lies before it would never matter
                 p.data.normal_(std=0.1)
-            elif p.ndim > 1 and not key.endswith("waves.free"):  # shorter waves would turn rounding into errors
+            elif p.ndim > 1 and not key.endswith("frequencies.flat"):  # higher frequencies would amplify rounding
                 p.data *= 2
     return model.to(dtype)
 

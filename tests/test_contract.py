@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from conftest import random_batch, small_model
 from shiftnp import likelihoods
 from shiftnp.batch import Batch
+from shiftnp.kernels import KERNELS, Rotary
 from shiftnp.models import MODELS
 
 VARIANTS = {name: (name, {}) for name in MODELS} | {
@@ -23,12 +24,12 @@ VARIANTS = {name: (name, {}) for name in MODELS} | {
     "te-tnp encoded target": ("te-tnp", {"target_token": "encoded"}),
     "te-tnp radius": ("te-tnp", {"radius": 1.0}),
     "te-tnp period": ("te-tnp", {"period": 16.0}),
-    "te-tnp separable": ("te-tnp", {"kernel": "separable"}),
-    "te-tnp separable period": ("te-tnp", {"kernel": "separable", "period": 16.0}),
-    "te-tnp separable still": ("te-tnp", {"kernel": "separable", "location_update": False, "window": False}),
-    "te-tnp spectrum": ("te-tnp", {"kernel": "separable", "spectrum": 5}),
-    "te-tnp spectrum period": ("te-tnp", {"kernel": "separable", "spectrum": 5, "period": 16.0}),
-    "te-pt-tnp separable": ("te-pt-tnp", {"kernel": "separable"}),
+    "te-tnp rotary": ("te-tnp", {"kernel": "rotary"}),
+    "te-tnp rotary period": ("te-tnp", {"kernel": "rotary", "period": 16.0}),
+    "te-tnp rotary still": ("te-tnp", {"kernel": Rotary(window=False), "location_update": False}),
+    "te-tnp period search": ("te-tnp", {"kernel": Rotary(period_search=5)}),
+    "te-tnp period search period": ("te-tnp", {"kernel": Rotary(period_search=5), "period": 16.0}),
+    "te-pt-tnp rotary": ("te-pt-tnp", {"kernel": "rotary"}),
     "te-pt-tnp perceiver": ("te-pt-tnp", {"style": "perceiver"}),
     "te-pt-tnp ablation": ("te-pt-tnp", {"initialiser": "mean", "location_update": False}),
     "te-pt-tnp radius": ("te-pt-tnp", {"radius": 3.0}),
@@ -214,21 +215,27 @@ def test_equivariant_in_some_inputs_only(name, target_token):
         assert (dist.mean - model(xc, batch.yc, xt).mean).abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("kernel", [{}, {"kernel": "separable"}, {"kernel": "separable", "spectrum": 4}])
-@pytest.mark.parametrize("name", ["te-tnp", "te-pt-tnp"])
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        ("te-tnp", "mlp"),
+        ("te-pt-tnp", "mlp"),
+        ("te-tnp", "rotary"),
+        ("te-pt-tnp", "rotary"),
+        ("te-tnp", Rotary(period_search=4)),
+    ],
+)
 @given(st.lists(st.integers(-3, 3), min_size=6, max_size=6), st.floats(-500, 500))
 def test_periods(name, kernel, turns, shift):
     """A longitude may be written in many ways, and the seam may lie anywhere."""
-    if name == "te-pt-tnp" and "spectrum" in kernel:
-        return  # has none
-    model = small_model(name, dx=2, period=(360.0, None), **kernel)
+    model = small_model(name, dx=2, period=(360.0, None), kernel=kernel)
     batch = random_batch(dx=2, b=1).shift([shift, 0.0])
     dist = model(batch.xc, batch.yc, batch.xt)
     xc, xt = batch.xc.clone(), batch.xt.clone()
     xc[0, :, 0] += 360.0 * torch.tensor(turns)
     xt[0, :, 0] -= 360.0 * turns[0]
     assert_same(dist, model(xc, batch.yc, xt), 1e-8)
-    shorter = small_model(name, dx=2, period=(3.0, None), **kernel)  # and the period matters
+    shorter = small_model(name, dx=2, period=(3.0, None), kernel=kernel)  # and the period matters
     assert (dist.mean - shorter(batch.xc, batch.yc, batch.xt).mean).abs().max() > 1e-6
 
 
@@ -421,7 +428,8 @@ def test_repr_is_one_line_that_could_be_run(variant):
     text = repr(model)
     assert "\n" not in text
     assert text.startswith(f"{type(model).__name__}(dx=1, dy=1")
-    rebuilt = eval(text, {type(model).__name__: type(model)})
+    names = {cls.__name__: cls for cls in (type(model), *KERNELS.values())}
+    rebuilt = eval(text, names)
     assert repr(rebuilt) == text
 
 

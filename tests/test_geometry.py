@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import random_batch
-from shiftnp.geometry import Geometry
+from shiftnp.geometry import Geometry, Positions
 
 angles = st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=6)
 
 
 def test_flat_displacement_is_a_difference():
     x = random_batch(dx=2)
-    d = Geometry().displacement(x.xc, x.xt)
+    d = Geometry().displacement(Positions(x.xc), Positions(x.xt), x.xc.dtype)
     assert torch.equal(d[1, 2, 3], x.xc[1, 2] - x.xt[1, 3])
 
 
@@ -41,10 +41,10 @@ def test_centre_is_the_mean_of_what_is_there():
 def test_reach():
     x = torch.tensor([[[0.0], [1.0], [9.5]]])
     near, around = Geometry.of(1, None, 1), Geometry.of(1, 10, 1)
-    assert near.within_reach(near.displacement(x, x)).tolist() == [
+    assert near.within_reach(near.displacement(Positions(x), Positions(x), x.dtype)).tolist() == [
         [[True, True, False], [True, True, False], [False, False, True]]
     ]
-    assert around.within_reach(around.displacement(x, x)).tolist() == [
+    assert around.within_reach(around.displacement(Positions(x), Positions(x), x.dtype)).tolist() == [
         [[True, True, True], [True, True, False], [True, False, True]]
     ]
 
@@ -52,10 +52,10 @@ def test_reach():
 def test_nothing_jumps_half_a_period_away():
     g = Geometry.of(2, (10.0, None), None)
     a, b = (torch.tensor([[d, 1.0]], dtype=torch.float64) for d in (5.0 - 1e-9, -5.0 + 1e-9))
-    for f in (g.features, g.chord):
+    for f in (g.features, g.smooth):
         torch.testing.assert_close(f(a), f(b), rtol=0, atol=1e-8)
     small = torch.tensor([[1e-3, 2.0]], dtype=torch.float64)
-    torch.testing.assert_close(g.chord(small), small, rtol=1e-6, atol=0)
+    torch.testing.assert_close(g.smooth(small), small, rtol=1e-6, atol=0)
     assert g.features(small).shape[-1] == 2 + g.extra_features
 
 

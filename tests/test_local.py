@@ -11,39 +11,39 @@ from hypothesis import strategies as st
 
 from conftest import random_batch, small_model
 from shiftnp.attention import local
-from shiftnp.attention.local import Cells
-from shiftnp.attention.tiled import Places
+from shiftnp.attention.local import CellList
+from shiftnp.attention.mask import BlockMask
 from shiftnp.batch import Batch
-from shiftnp.geometry import Geometry
+from shiftnp.geometry import Geometry, Positions
+from shiftnp.kernels.mlp import PairwiseMLPAttention
 from shiftnp.nn import transformer
-from shiftnp.nn.block import TEAttention
 
 
 def as_mask(near, b, nk):
     """A neighbourhood as the dense mask; every pair may be in one block only."""
     nq = near.row.shape[1]
     mask = torch.zeros(b * nq, b * nk, dtype=torch.int)
-    for bundle in near.bundles:
-        i, j = (t.expand_as(bundle.pairs) for t in (bundle.q[:, :, None], bundle.k[:, None]))
-        mask.index_put_((i[bundle.pairs], j[bundle.pairs]), torch.tensor(1, dtype=torch.int), accumulate=True)
+    for group in near.groups:
+        i, j = (t.expand_as(group.pairs) for t in (group.q[:, :, None], group.k[:, None]))
+        mask.index_put_((i[group.pairs], j[group.pairs]), torch.tensor(1, dtype=torch.int), accumulate=True)
     assert mask.max() <= 1
     return torch.stack([m[:, i * nk : (i + 1) * nk] for i, m in enumerate(mask.bool().split(nq))]), mask.bool().sum()
 
 
 def dense_mask(geometry, at_q, at_k, mask_q, mask_k):
-    near = geometry.within_reach(geometry.between(at_q.x, at_k.x, at_q.moved, at_k.moved, torch.float64))
+    near = geometry.within_reach(geometry.displacement(at_q, at_k, torch.float64))
     if mask_k is not None:
         near = near & mask_k[:, None]
     return near if mask_q is None else near & mask_q[:, :, None]
 
 
 def assert_same_pairs(geometry, at_q, at_k, mask_q=None, mask_k=None):
-    near = Cells(geometry, at_k, mask_k).near(at_q, mask_q, torch.float64)
+    near = CellList(geometry, at_k, mask_k).neighbours(at_q, mask_q, torch.float64)
     mask, total = as_mask(near, len(at_k.x), at_k.x.shape[1])
     expected = dense_mask(geometry, at_q, at_k, mask_q, mask_k)
     assert torch.equal(mask, expected)
     assert total == expected.sum()  # none between tasks
-    assert torch.equal(near.seen, expected.any(-1, keepdim=True))
+    assert torch.equal(near.has_keys, expected.any(-1, keepdim=True))
     return near
 
 
@@ -61,7 +61,7 @@ def test_cells_find_the_pairs_of_the_dense_mask(dx, sizes, radius, periods, form
 
     def places(n):
         x = torch.randn(b, n, dx, generator=g, dtype=torch.float64) + offset
-        return Places(x, torch.randn(b, n, dx, generator=g, dtype=torch.float64) if moving else None)
+        return Positions(x, torch.randn(b, n, dx, generator=g, dtype=torch.float64) if moving else None)
 
     masks = (torch.rand(b, n, generator=g) < 0.7 if masked else None for n in (nq, nk))
     assert_same_pairs(geometry, places(nq), places(nk), *masks)
@@ -75,30 +75,34 @@ def test_points_at_exactly_the_radius(offset, period, dtype):
     if dtype == torch.float32:
         offset = min(offset, 4.0)
     x = (lattice + offset).to(dtype)
-    near = assert_same_pairs(Geometry.of(2, period, 0.3), Places(x), Places(x))
+    near = assert_same_pairs(Geometry.of(2, period, 0.3), Positions(x), Positions(x))
     if period is None and dtype == torch.float64:
-        assert sum(int(bundle.pairs.sum()) for bundle in near.bundles) == 144 + 4 * 11 * 12
+        assert sum(int(group.pairs.sum()) for group in near.groups) == 144 + 4 * 11 * 12
 
 
 def test_crowds_and_outliers():
     """Many points in one place, and places so far away that cells cannot be told apart any more."""
     x = torch.zeros(1, 300, 2, dtype=torch.float64)
     x[0, 200:] = torch.rand(100, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert_same_pairs(Geometry.of(2, None, 0.1), Places(x), Places(x))
+    assert_same_pairs(Geometry.of(2, None, 0.1), Positions(x), Positions(x))
     x[0, 250:252], x[0, 252] = 1e25, -1e25
-    assert_same_pairs(Geometry.of(2, None, 0.1), Places(x), Places(x))
+    assert_same_pairs(Geometry.of(2, None, 0.1), Positions(x), Positions(x))
 
 
 def test_nobody_there():
     x, geometry = torch.zeros(2, 5, 2), Geometry.of(2, None, 1.0)
     nobody, some = torch.zeros(2, 5, dtype=torch.bool), torch.ones(2, 5, dtype=torch.bool)
     for mask_q, mask_k in ((nobody, some), (some, nobody), (nobody, nobody)):
-        near = assert_same_pairs(geometry, Places(x), Places(x), mask_q, mask_k)
-        assert not near.seen.any()
-    assert_same_pairs(geometry, Places(x), Places(x + 100))
-    assert Cells(geometry, Places(x), nobody).typical == 0
-    assert Cells(geometry, Places(x[:, :0])).near(Places(x), None, torch.float32).bundles == []
-    assert Cells(geometry, Places(x)).near(Places(x[:, :0]), None, torch.float32).seen.shape == (2, 0, 1)
+        near = assert_same_pairs(geometry, Positions(x), Positions(x), mask_q, mask_k)
+        assert not near.has_keys.any()
+    assert_same_pairs(geometry, Positions(x), Positions(x + 100))
+    assert CellList(geometry, Positions(x), nobody).mean_neighbours == 0
+    assert CellList(geometry, Positions(x[:, :0])).neighbours(Positions(x), None, torch.float32).groups == []
+    assert CellList(geometry, Positions(x)).neighbours(Positions(x[:, :0]), None, torch.float32).has_keys.shape == (
+        2,
+        0,
+        1,
+    )
 
 
 def test_work_grows_linearly():
@@ -106,9 +110,11 @@ def test_work_grows_linearly():
     work = []
     for n in (1_000, 10_000):
         x = torch.rand(1, n, 2, generator=torch.Generator().manual_seed(0)) * math.sqrt(n)
-        near = Cells(Geometry.of(2, None, math.sqrt(16 / math.pi)), Places(x)).near(Places(x), None, torch.float32)
-        work.append(sum(bundle.pairs.numel() for bundle in near.bundles) / n)
-        assert work[-1] < 5 * sum(int(bundle.pairs.sum()) for bundle in near.bundles) / n
+        near = CellList(Geometry.of(2, None, math.sqrt(16 / math.pi)), Positions(x)).neighbours(
+            Positions(x), None, torch.float32
+        )
+        work.append(sum(group.pairs.numel() for group in near.groups) / n)
+        assert work[-1] < 5 * sum(int(group.pairs.sum()) for group in near.groups) / n
     assert work[1] < 1.2 * work[0]
 
 
@@ -119,7 +125,7 @@ MODELS = {
     "te-tnp still": ("te-tnp", {"location_update": False}),
     "te-tnp period": ("te-tnp", {"period": (2.5, None)}),
     "te-tnp covariate": ("te-tnp", {"equivariant": (1,)}),
-    "te-tnp separable": ("te-tnp", {"kernel": "separable"}),
+    "te-tnp rotary": ("te-tnp", {"kernel": "rotary"}),
     "te-pt-tnp": ("te-pt-tnp", {}),
     "te-pt-tnp perceiver": ("te-pt-tnp", {"style": "perceiver"}),
 }
@@ -133,7 +139,7 @@ def make(variant, **options):
 
 @pytest.fixture(params=["tiled", "reference"])
 def backend(request, monkeypatch):
-    monkeypatch.setattr(TEAttention, "backend", request.param)
+    monkeypatch.setattr(PairwiseMLPAttention, "backend", request.param)
 
 
 @pytest.fixture
@@ -192,9 +198,9 @@ def test_large_problems_take_the_cells(monkeypatch):
     """And targets find the context through the cells that were made when it was encoded."""
     model, batch = make("te-tnp", dtype=torch.float32), random_batch(b=1, nc=400, nt=300, dx=2)
     made = []
-    monkeypatch.setattr(transformer, "Cells", lambda *args: made.append(local.Cells(*args)) or made[-1])
+    monkeypatch.setattr(transformer, "CellList", lambda *args: made.append(local.CellList(*args)) or made[-1])
     encoded = model.encode(batch.xc, batch.yc)
-    assert isinstance(model.stack.sight(model.tokens.targets(batch.xt), encoded.memory.start), local.Neighbourhood)
+    assert isinstance(model.stack.mask(model.tokens.targets(batch.xt), encoded.memory.start), BlockMask)
     made.clear()
     model.decode(encoded, batch.xt)
     assert not made

@@ -25,7 +25,7 @@ def test_pseudo_locations_follow_the_context(initialiser):
 
     def places(c):
         u = pseudo(c)
-        return u.x + u.moved
+        return u.x + u.offset
 
     torch.testing.assert_close(places(Tokens(z, x)), pseudo.v0 + x)
     two = Tokens(z.expand(-1, 2, -1), torch.cat([x, x + 2], 1))  # equal tokens, equal weights

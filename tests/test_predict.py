@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from conftest import random_batch, small_model
-from shiftnp import prediction
 from shiftnp.attention import tiled
 from shiftnp.bench import scale
-from shiftnp.models import MODELS
+from shiftnp.models import MODELS, prediction
 from shiftnp.nn import transformer
 
 BATCH = random_batch(b=2, nc=9, nt=23, dx=2, dy=2)

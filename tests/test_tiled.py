@@ -10,9 +10,9 @@ import torch
 
 from conftest import random_batch, small_model
 from shiftnp.attention import reference, tiled
-from shiftnp.attention.tiled import Net, Places
-from shiftnp.geometry import Geometry
-from shiftnp.nn.block import TEAttention
+from shiftnp.attention.tiled import MLPWeights
+from shiftnp.geometry import Geometry, Positions
+from shiftnp.kernels.mlp import PairwiseMLPAttention
 from shiftnp.nn.mlp import MLP
 from shiftnp.runs.train import arithmetic
 
@@ -52,15 +52,16 @@ def results(attend, setup):
 
 
 def specified(z, x, geometry, rho, phi, pairs):
-    d = geometry.between(x[0], x[1], x[2], x[3], x[0].dtype)
+    d = geometry.displacement(Positions(x[0], x[2]), Positions(x[1], x[3]), x[0].dtype)
     out, alpha = reference.te_attention(*z, geometry.features(d), rho, pairs)
-    return out, None if phi is None else reference.location_step(geometry.chord(d), alpha, phi, pairs)
+    return out, None if phi is None else reference.location_step(geometry.smooth(d), alpha, phi, pairs)
 
 
 def by_tiles(tile, low_precision=False):
     def attend(z, x, geometry, rho, phi, pairs):
-        nets = Net(*rho.parameters()), None if phi is None else Net(*phi.parameters())
-        return tiled.attend(*z, Places(x[0], x[2]), Places(x[1], x[3]), *nets, geometry, pairs, tile, low_precision)
+        nets = MLPWeights.of(rho.layers), None if phi is None else MLPWeights.of(phi.layers)
+        at = Positions(x[0], x[2]), Positions(x[1], x[3])
+        return tiled.attend(*z, *at, *nets, geometry, pairs, tile, low_precision)
 
     return attend
 
@@ -122,7 +123,7 @@ def test_models_use_it(name, options, monkeypatch):
     mask = torch.arange(6) < torch.tensor([6, 3, 0])[:, None]
     outcome = {}
     for backend in ("reference", "tiled"):
-        monkeypatch.setattr(TEAttention, "backend", backend)
+        monkeypatch.setattr(PairwiseMLPAttention, "backend", backend)
         model.zero_grad()
         dist = model(batch.xc, batch.yc, batch.xt, mask)
         dist.log_prob(batch.yt).mean().backward()
@@ -134,7 +135,6 @@ def test_models_use_it(name, options, monkeypatch):
 MEMORY = """
 import resource, sys, torch
 from shiftnp.models import TETNP
-from shiftnp.nn.block import TEAttention
 nc, nt = int(sys.argv[1]), int(sys.argv[2])
 torch.set_num_threads(1)
 torch.manual_seed(0)

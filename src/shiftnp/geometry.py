@@ -1,23 +1,36 @@
-"""How points lie relative to each other: the only file that knows the geometry of the input space."""
+"""The geometry of the input space: displacements between points, periodic dimensions and a finite radius."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 
+class Positions(NamedTuple):
+    """Where tokens lie: at `x + offset`.
+
+    The two are kept apart because `x` may be large where differences are small: `x` has the dtype of the inputs, and
+    `offset`, the sum of all location updates (eqs. 8 and 9; None: zero), that of the weights.
+    """
+
+    x: Float[Tensor, "b n dx"]
+    offset: Float[Tensor, "b n dx"] | None = None
+
+
 @dataclass(frozen=True)
 class Geometry:
-    """Flat space, some of whose dimensions may be circles, with an optional horizon.
+    """Euclidean space, some of whose dimensions may be periodic, with an optional attention radius.
 
     Args:
         period: one entry per dimension, the length after which it repeats (360 for a longitude in degrees) or None.
-        radius: points farther apart than this (Euclidean, the shorter way round) do not see each other. None: all do.
+        radius: points farther apart than this (Euclidean, the shorter way round) do not attend to each other. None:
+            all do.
     """
 
     period: tuple[float | None, ...] | None = None
@@ -39,42 +52,126 @@ class Geometry:
             raise ValueError(f"radius must be positive or None, got {radius}.")
         return Geometry(None if period is None else tuple(period), radius)
 
+    # --- which dimensions are periodic -----------------------------------------------------------------------------
+
+    @property
+    def circular(self) -> list[int]:
+        """Indices of the periodic dimensions."""
+        return [i for i, p in enumerate(self.period or ()) if p is not None]
+
+    def flat(self, dims: int) -> list[int]:
+        """Indices of the other ones, of `dims` in all."""
+        return [i for i in range(dims) if i not in self.circular]
+
+    def period_of(self, dim: int) -> float | None:
+        """Length after which a dimension repeats; None if it does not."""
+        return None if self.period is None else self.period[dim]
+
+    def _radii(self, like: Tensor) -> Float[Tensor, " c"]:
+        """`P / 2 pi` of each periodic dimension: the radius of its circle."""
+        return like.new_tensor([float(p) / (2 * math.pi) for p in self.period or () if p is not None])
+
+    def _replace(self, x: Float[Tensor, "*any dx"], circular: Float[Tensor, "*any c"]) -> Float[Tensor, "*any dx"]:
+        """`x` with other values along its periodic dimensions."""
+        columns = list(x.unbind(-1))
+        for i, column in zip(self.circular, circular.unbind(-1), strict=True):
+            columns[i] = column
+        return torch.stack(columns, -1)
+
+    # --- displacements ---------------------------------------------------------------------------------------------
+
     def wrap(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
         """Displacements reduced to the shorter way round."""
         if self.period is None:
             return d
-        circular, length = self._circles(d)
-        return d - torch.where(circular, length * torch.floor(d / length + 0.5), 0.0)
+        on, length = d[..., self.circular], 2 * math.pi * self._radii(d)
+        return self._replace(d, on - length * torch.floor(on / length + 0.5))
 
-    def _circles(self, like: Tensor) -> tuple[Bool[Tensor, " dx"], Float[Tensor, " dx"]]:
-        """Which dimensions are circles, and their lengths (one for the others)."""
-        lengths = [1.0 if p is None else p for p in self.period or ()]
-        return torch.tensor([p is not None for p in self.period or ()], device=like.device), like.new_tensor(lengths)
+    def displacement(self, q: Positions, k: Positions, dtype: torch.dtype) -> Float[Tensor, "b nq nk dx"]:
+        """`x_q - x_k` for every pair, in `dtype`.
 
-    def features(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any f"]:
-        """What a network sees of a displacement: itself, and along a circle a point on that circle, so that nothing
-        jumps half a period away, where the shorter way changes sides."""
+        Taken in the dtype of the inputs, the difference of positions is small enough for that of the weights.
+        """
+        d = self.wrap(q.x[:, :, None] - k.x[:, None, :]).to(dtype)
+        if q.offset is not None:
+            d = d + q.offset[:, :, None]
+        if k.offset is not None:
+            d = d - k.offset[:, None, :]
+        return d if q.offset is None and k.offset is None else self.wrap(d)
+
+    def smooth(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
+        """Displacements as directions to move in: `d`, and `R sin(d / R)` along a circle of radius `R`, which unlike
+        the shorter way round does not jump half a period away."""
         if self.period is None:
             return d
-        circular, length = self._circles(d)
-        scale = length[circular] / (2 * math.pi)
-        return torch.cat([self.chord(d), scale * torch.cos(d[..., circular] / scale)], -1)
+        radius = self._radii(d)
+        return self._replace(d, radius * torch.sin(d[..., self.circular] / radius))
+
+    def features(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any f"]:
+        """What a network sees of a displacement: `smooth(d)`, and `R cos(d / R)` for each periodic dimension."""
+        if self.period is None:
+            return d
+        radius = self._radii(d)
+        return torch.cat([self.smooth(d), radius * torch.cos(d[..., self.circular] / radius)], -1)
 
     @property
     def extra_features(self) -> int:
         """How many more features there are than dimensions."""
-        return 0 if self.period is None else sum(p is not None for p in self.period)
+        return len(self.circular)
 
-    def chord(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
-        """Displacements along which a point can move: `d`, and `P / 2 pi sin(2 pi d / P)` along a circle."""
+    def vjp(
+        self,
+        d: Float[Tensor, "*any dx"],
+        dfeatures: Float[Tensor, "*any f"],
+        dsmooth: Float[Tensor, "*any dx"] | None = None,
+    ) -> Float[Tensor, "*any dx"]:
+        """Vector-Jacobian product: the gradient of displacements from those of `features(d)` and `smooth(d)`."""
+        dims = d.shape[-1]
+        straight = dfeatures[..., :dims] if dsmooth is None else dfeatures[..., :dims] + dsmooth
         if self.period is None:
-            return d
-        circular, length = self._circles(d)
-        scale = length / (2 * math.pi)
-        return torch.where(circular, scale * torch.sin(d / scale), d)
+            return straight
+        angle = d[..., self.circular] / self._radii(d)
+        along = torch.cos(angle) * straight[..., self.circular] - torch.sin(angle) * dfeatures[..., dims:]
+        return self._replace(straight, along)
+
+    # --- distances -------------------------------------------------------------------------------------------------
+
+    def squared_chord(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any"]:
+        """Squared distance; along a circle, that of the chord between its two points, `2 R sin(d / 2 R)`."""
+        if self.period is not None:
+            diameter = 2 * self._radii(d)
+            d = self._replace(d, diameter * torch.sin(d[..., self.circular] / diameter))
+        return d.square().sum(-1)
+
+    def chord_factors(
+        self, xq: Float[Tensor, "b nq dx"], xk: Float[Tensor, "b nk dx"]
+    ) -> tuple[Float[Tensor, "b nq f"], Float[Tensor, "b nk f"]]:
+        """Vectors whose product is `-squared_chord(x_q - x_k)`, up to terms that depend on the query alone."""
+        ones = xq.new_ones(*xq.shape[:2], 1)
+        if self.period is None:
+            return torch.cat([2 * xq, -ones], -1), torch.cat([xk, xk.square().sum(-1, keepdim=True)], -1)
+        radius, flat = self._radii(xq), self.flat(xq.shape[-1])
+        on_q, on_k = ([radius * f(x[..., self.circular] / radius) for f in (torch.sin, torch.cos)] for x in (xq, xk))
+        flat_q, flat_k = xq[..., flat], xk[..., flat]
+        return (
+            torch.cat([2 * flat_q, -ones, *(2 * x for x in on_q)], -1),
+            torch.cat([flat_k, flat_k.square().sum(-1, keepdim=True), *on_k], -1),
+        )
+
+    @property
+    def reach(self) -> float:
+        """The radius, and a millionth more: points of a lattice may lie at exactly the radius, and rounding must not
+        decide whether they attend to each other. Infinite without a radius."""
+        return math.inf if self.radius is None else self.radius * (1 + 1e-6)
+
+    def within_reach(self, d: Float[Tensor, "b nq nk dx"]) -> Bool[Tensor, "b nq nk"]:
+        """Which pairs are no farther apart than the radius."""
+        return torch.linalg.vector_norm(d, dim=-1) <= self.reach
+
+    # --- means -----------------------------------------------------------------------------------------------------
 
     def average(self, psi: Float[Tensor, "b #m n"], x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b #m dx"]:
-        """`sum_n psi_mn x_n` for weights that sum to one; along a circle the direction of `sum_n psi_mn exp(i x_n)`.
+        """`sum_n psi_mn x_n` for weights that sum to one; on a circle the direction of `sum_n psi_mn exp(i x_n / R)`.
 
         The latter has no direction where the points balance, as an even ring with equal weights does: no average on a
         circle can then move with the data.
@@ -82,118 +179,46 @@ class Geometry:
         mean = psi @ x
         if self.period is None:
             return mean
-        circular, length = self._circles(x)
-        scale = length / (2 * math.pi)
-        sin, cos = psi @ torch.sin(x / scale), psi @ torch.cos(x / scale)
+        radius = self._radii(x)
+        on = x[..., self.circular] / radius
+        sin, cos = psi @ torch.sin(on), psi @ torch.cos(on)
         lost = sin.square() + cos.square() < 1e-24  # where atan2 would have no gradient
-        return torch.where(circular, scale * torch.atan2(sin.masked_fill(lost, 0.0), cos.masked_fill(lost, 1.0)), mean)
-
-    def displacement(self, xq: Float[Tensor, "b nq dx"], xk: Float[Tensor, "b nk dx"]) -> Float[Tensor, "b nq nk dx"]:
-        """`x_q - x_k` for every pair."""
-        return self.wrap(xq[:, :, None] - xk[:, None, :])
-
-    def between(
-        self,
-        xq: Float[Tensor, "b nq dx"],
-        xk: Float[Tensor, "b nk dx"],
-        moved_q: Float[Tensor, "b nq dx"] | None,
-        moved_k: Float[Tensor, "b nk dx"] | None,
-        dtype: torch.dtype,
-    ) -> Float[Tensor, "b nq nk dx"]:
-        """`x_q - x_k` of points that have moved from where they were, in `dtype`.
-
-        Taken in the dtype of the inputs, the difference of places is small enough for that of the weights.
-        """
-        d = self.displacement(xq, xk).to(dtype)
-        if moved_q is not None:
-            d = d + moved_q[:, :, None]
-        if moved_k is not None:
-            d = d - moved_k[:, None, :]
-        return d if moved_q is None and moved_k is None else self.wrap(d)
-
-    def pull_back(
-        self,
-        d: Float[Tensor, "*any dx"],
-        dfeatures: Float[Tensor, "*any f"],
-        dchord: Float[Tensor, "*any dx"] | None = None,
-    ) -> Float[Tensor, "*any dx"]:
-        """The gradient of displacements from those of `features(d)` and `chord(d)`."""
-        dims = d.shape[-1]
-        straight = dfeatures[..., :dims] if dchord is None else dfeatures[..., :dims] + dchord
-        if self.period is None:
-            return straight
-        circular, length = self._circles(d)
-        scale = length / (2 * math.pi)
-        out = torch.where(circular, torch.cos(d / scale) * straight, straight)
-        out[..., circular] -= torch.sin(d[..., circular] / scale[circular]) * dfeatures[..., dims:]
-        return out
-
-    def factors(
-        self, xq: Float[Tensor, "b nq dx"], xk: Float[Tensor, "b nk dx"]
-    ) -> tuple[Float[Tensor, "b nq f"], Float[Tensor, "b nk f"]]:
-        """Vectors whose product is minus the squared distance, up to what depends on the query alone; along a circle,
-        the squared length of the straight line between two of its points."""
-        ones = xq.new_ones(*xq.shape[:2], 1)
-        if self.period is None:
-            return torch.cat([2 * xq, -ones], -1), torch.cat([xk, xk.square().sum(-1, keepdim=True)], -1)
-        circular, length = self._circles(xq)
-        scale = length[circular] / (2 * math.pi)
-        on_q, on_k = ([scale * f(x[..., circular] / scale) for f in (torch.sin, torch.cos)] for x in (xq, xk))
-        flat_q, flat_k = xq[..., ~circular], xk[..., ~circular]
-        return (
-            torch.cat([2 * flat_q, -ones, *(2 * x for x in on_q)], -1),
-            torch.cat([flat_k, flat_k.square().sum(-1, keepdim=True), *on_k], -1),
-        )
-
-    def squared_line(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any"]:
-        """What `factors` is the product of, from displacements: the squared length of the straight line."""
-        if self.period is not None:
-            circular, length = self._circles(d)
-            d = torch.where(circular, length / math.pi * torch.sin(d * (math.pi / length)), d)
-        return d.square().sum(-1)
+        return self._replace(mean, radius * torch.atan2(sin.masked_fill(lost, 0.0), cos.masked_fill(lost, 1.0)))
 
     def embed(self, x: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any f"]:
-        """Places as something that can be averaged: themselves, and along circles sine and cosine."""
+        """Positions as something that can be averaged linearly: themselves, and along circles sine and cosine."""
         if self.period is None:
             return x
-        circular, length = self._circles(x)
-        scale = length[circular] / (2 * math.pi)
-        on = x[..., circular] / scale
-        return torch.cat([x[..., ~circular], torch.sin(on), torch.cos(on)], -1)
+        on = x[..., self.circular] / self._radii(x)
+        return torch.cat([x[..., self.flat(x.shape[-1])], torch.sin(on), torch.cos(on)], -1)
 
-    def towards(self, x: Float[Tensor, "*any dx"], mean: Float[Tensor, "*more f"]) -> Float[Tensor, "*more dx"]:
-        """The mean displacement from `x` to points, from the mean of their `embed`; along circles that of `chord`."""
+    def mean_displacement(
+        self, x: Float[Tensor, "*any dx"], mean: Float[Tensor, "*more f"]
+    ) -> Float[Tensor, "*more dx"]:
+        """Mean of `smooth(x_n - x)` over points `x_n`, from the mean of their `embed`."""
         if self.period is None:
             return mean - x
-        circular, length = self._circles(x)
-        scale, n = length[circular] / (2 * math.pi), int(circular.sum())
-        on = x[..., circular] / scale
-        flat, sin, cos = mean.split([mean.shape[-1] - 2 * n, n, n], -1)
-        out = torch.empty(*flat.shape[:-1], x.shape[-1], dtype=x.dtype, device=x.device)
-        out[..., ~circular] = flat - x[..., ~circular]
-        out[..., circular] = scale * (sin * torch.cos(on) - cos * torch.sin(on))
-        return out
-
-    def split_dimensions(self, dims: int) -> tuple[list[int], list[int]]:
-        """Which of the dimensions are flat, and which are circles."""
-        circles = [i for i, p in enumerate(self.period or ()) if p is not None]
-        return [i for i in range(dims) if i not in circles], circles
+        flat, radius, n = self.flat(x.shape[-1]), self._radii(x), len(self.circular)
+        on = x[..., self.circular] / radius
+        straight, sin, cos = mean.split([len(flat), n, n], -1)
+        columns: list[Tensor] = [x[..., 0]] * x.shape[-1]
+        for i, column in zip(flat, (straight - x[..., flat]).unbind(-1), strict=True):
+            columns[i] = column
+        around = radius * (sin * torch.cos(on) - cos * torch.sin(on))
+        for i, column in zip(self.circular, around.unbind(-1), strict=True):
+            columns[i] = column
+        return torch.stack(columns, -1)
 
     @staticmethod
     def centre(x: Float[Tensor, "b n dx"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b 1 dx"]:
-        """Mean of the points that are there (zero if there are none), in the dtype of `x`: what large coordinates are
-        taken relative to. Detached, because nothing else may depend on it."""
+        """Mean of the points that are there (zero if there are none), in the dtype of `x`: the origin relative to which
+        large coordinates are taken. Detached, because no prediction depends on it."""
         x = x.detach()
         weight = x.new_ones(x.shape[:2]) if mask is None else mask.to(x.dtype)
         weight = weight / weight.sum(1, keepdim=True).clamp(min=1)
         return weight[:, None] @ x
 
-    @property
-    def reach(self) -> float:
-        """The radius, and a millionth more: points of a lattice may lie at exactly the radius, and rounding must not
-        decide whether they see each other. Infinite without a radius."""
-        return math.inf if self.radius is None else self.radius * (1 + 1e-6)
-
-    def within_reach(self, d: Float[Tensor, "b nq nk dx"]) -> Bool[Tensor, "b nq nk"]:
-        """Which pairs are no farther apart than the radius."""
-        return torch.linalg.vector_norm(d, dim=-1) <= self.reach
+    def relative(self, at: Positions, centre: Float[Tensor, "b 1 dx"], dtype: torch.dtype) -> Float[Tensor, "b n dx"]:
+        """Positions relative to a centre, in `dtype`."""
+        x = self.wrap(at.x - centre).to(dtype)
+        return x if at.offset is None else x + at.offset

@@ -1,7 +1,7 @@
 """Eqs. 3 and 5-8 of the paper in plain torch: the specification.
 
-`pairs` says which query sees which key (None: all see all). A query that sees no key gets zero weights, so that
-attention over nothing adds nothing.
+`pairs` is True where a query attends to a key (None: everywhere). A query without keys gets zero weights, so that
+attention over nothing adds nothing. Faster backends are tested against these functions, values and gradients.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-Pairs = Bool[Tensor, "b #nq nk"] | None
+from shiftnp.attention.mask import PairMask
 
 
-def softmax_over_keys(logits: Float[Tensor, "b h nq nk"], pairs: Pairs = None) -> Float[Tensor, "b h nq nk"]:
-    """`alpha = exp(logits) / sum_m exp(logits)`, over the keys `m` that the query sees."""
+def softmax_over_keys(logits: Float[Tensor, "b h nq nk"], pairs: PairMask = None) -> Float[Tensor, "b h nq nk"]:
+    """`alpha = exp(logits) / sum_m exp(logits)`, over the keys `m` that the query attends to."""
     if pairs is None:
         return logits.softmax(-1)
-    seen = pairs[:, None]
-    return logits.masked_fill(~seen, torch.finfo(logits.dtype).min).softmax(-1) * seen
+    attends = pairs[:, None]
+    return logits.masked_fill(~attends, torch.finfo(logits.dtype).min).softmax(-1) * attends
 
 
 def scores(q: Float[Tensor, "b h nq d"], k: Float[Tensor, "b h nk d"]) -> Float[Tensor, "b h nq nk"]:
@@ -34,7 +34,7 @@ def te_attention(
     v: Float[Tensor, "b h nk dv"],
     displacement: Float[Tensor, "b nq nk dx"],
     rho: Callable[[Tensor], Tensor],
-    pairs: Pairs = None,
+    pairs: PairMask = None,
 ) -> tuple[Float[Tensor, "b h nq dv"], Float[Tensor, "b h nq nk"]]:
     """Translation-equivariant attention, eqs. 5 and 6: logits `rho(scores of all heads, x_q - x_k)`.
 
@@ -49,9 +49,9 @@ def location_step(
     displacement: Float[Tensor, "b nq nk dx"],
     alpha: Float[Tensor, "b h nq nk"],
     phi: Callable[[Tensor], Tensor],
-    pairs: Pairs = None,
+    pairs: PairMask = None,
 ) -> Float[Tensor, "b nq dx"]:
-    """Eq. 8: `C sum_h sum_m (x_q - x_m) phi_h(alpha_m)`, `C = 1 / (number of keys that the query sees)`."""
+    """Eq. 8: `C sum_h sum_m (x_q - x_m) phi_h(alpha_m)`, `C = 1 / (number of keys that the query attends to)`."""
     weight = phi(alpha.movedim(1, -1)).sum(-1)
     count: Tensor | float = weight.shape[-1]
     if pairs is not None:

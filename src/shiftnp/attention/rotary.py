@@ -1,18 +1,20 @@
-"""Translation-equivariant attention whose score factors over query and key, at the cost of plain attention.
+"""Rotary attention with learned frequencies: translation equivariant at the cost of plain attention.
 
-To the content score `q . k` comes a relative one, `Re[q_r e^(i w_r . x_q) conj(k_r e^(i w_r . x_k))]`, which depends on
-`x_q - x_k` alone and yet is a product of something of the query and something of the key: turn both by the angle of
-their place, and an ordinary dot product does the rest. In the same way values are turned before the attention and
-turned back after it: `sum_m alpha_m R(w' . (x_m - x_q)) v_m`. A head can thus take signed combinations that depend on
-distance, which averages with positive weights, as those of eq. 5, cannot.
+A rotary position embedding (RoPE; Su et al., 2021) rotates pairs of query and key channels by the angles `w_r . x` of
+their positions. The product of two rotated vectors, `Re[q_r conj(k_r) exp(i w_r . (x_q - x_k))]`, depends on the
+displacement alone, so an ordinary dot product is a relative score. Here `x` is continuous and may have several
+dimensions, and the frequency vectors `w_r` are learned. Values are rotated before the attention and rotated back after
+it, `sum_m alpha_m R(w' . (x_m - x_q)) v_m`: a head can thus take signed combinations that depend on distance, which
+averages with positive weights, as those of eq. 5, cannot.
 
-Waves do not decay. The window `-lambda |x_q - x_k|^2`, which factors too once the softmax has cancelled `|x_q|^2`,
-keeps a query from looking at distances that it has never seen.
+Rotary scores do not decay with distance. A Gaussian locality bias, `-lambda |x_q - x_k|^2` with a query-dependent
+`lambda`, keeps a query from attending to distances it has not seen in training.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,51 +22,51 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from shiftnp.attention.reference import Pairs, softmax_over_keys
+from shiftnp.attention.mask import PairMask
+from shiftnp.attention.reference import softmax_over_keys
 
-More = tuple[tuple[Float[Tensor, "b h nq 1"], Float[Tensor, "b nq nk"]], ...]
-"""Scores that all heads share, and how much each head heeds them."""
+Bias = Sequence[tuple[Float[Tensor, "b h nq 1"], Float[Tensor, "b nq nk"]]]
+"""Gated additive attention bias: maps that all heads share, each with the gain of every head and query."""
 
 
-class Turn(NamedTuple):
-    """Angles `a`, as `exp(i a)`."""
+class Rotation(NamedTuple):
+    """Rotations by angles `a`, held as phases `exp(i a)`."""
 
     phase: Complex[Tensor, "b h n r"]
 
-    def __call__(self, z: Float[Tensor, "b h n c"], back: bool = False) -> Float[Tensor, "b h n c"]:
-        """The first `2 r` channels, two by two, as `r` points in the plane, turned by the angles; the others stay."""
-        planes = 2 * self.phase.shape[-1]
-        point = torch.view_as_complex(z[..., :planes].unflatten(-1, (-1, 2)).contiguous())
-        turned = torch.view_as_real(point * (self.phase.conj() if back else self.phase)).flatten(-2)
-        return turned if planes == z.shape[-1] else torch.cat([turned, z[..., planes:]], -1)
+    def __call__(self, z: Float[Tensor, "b h n c"], inverse: bool = False) -> Float[Tensor, "b h n c"]:
+        """The first `2 r` channels, two by two, as `r` points of the plane, rotated; the other channels stay."""
+        rotated = 2 * self.phase.shape[-1]
+        point = torch.view_as_complex(z[..., :rotated].unflatten(-1, (-1, 2)).contiguous())
+        out = torch.view_as_real(point * (self.phase.conj() if inverse else self.phase)).flatten(-2)
+        return out if rotated == z.shape[-1] else torch.cat([out, z[..., rotated:]], -1)
 
 
 def attend(
     q: Float[Tensor, "b h nq d"],
     k: Float[Tensor, "b h nk d"],
     v: Float[Tensor, "b h nk dv"],
-    pairs: Pairs = None,
-    more: More = (),
+    pairs: PairMask = None,
+    bias: Bias = (),
 ) -> Float[Tensor, "b h nq dv"]:
-    """Softmax attention with scores `q . k`; a query that sees no key gets something that its caller takes back.
-
-    Args:
-        more: to be added to the scores, such as likeness by the spectrum of the data (`nn/spectrum.py`).
-    """
-    # On a CPU, torch's kernel wants values as wide as keys, and else does the same as `plainly`, only slower.
-    return (plainly if q.device.type == "cpu" else through_torch)(q, k, v, pairs, more)
+    """Softmax attention with scores `q . k + bias`; what a query without keys gets is undefined, for its caller to
+    discard."""
+    # On a CPU, torch's fused kernel wants values as wide as keys, and else does what `attend_explicit` does, slower.
+    return (attend_explicit if q.device.type == "cpu" else attend_sdpa)(q, k, v, pairs, bias)
 
 
-def plainly(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs, more: More) -> Tensor:
+def attend_explicit(q: Tensor, k: Tensor, v: Tensor, pairs: PairMask, bias: Bias) -> Tensor:
+    """Scores, softmax and weighted sum, one after the other."""
     scores = q @ k.mT
-    for gain, shared in more:
+    for gain, shared in bias:
         scores = torch.addcmul(scores, gain, shared[:, None])
     return softmax_over_keys(scores, pairs) @ v
 
 
-def through_torch(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs, more: More) -> Tensor:
-    seen = None if pairs is None else (pairs | ~pairs.any(-1, keepdim=True))[:, None]
-    if more:
-        bias = torch.stack([gain * shared[:, None] for gain, shared in more]).sum(0)
-        seen = bias if seen is None else bias.masked_fill(~seen, -math.inf)
-    return scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=1.0)
+def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, pairs: PairMask, bias: Bias) -> Tensor:
+    """The same through torch's `scaled_dot_product_attention`."""
+    mask = None if pairs is None else (pairs | ~pairs.any(-1, keepdim=True))[:, None]
+    if bias:
+        added = torch.stack([gain * shared[:, None] for gain, shared in bias]).sum(0)
+        mask = added if mask is None else added.masked_fill(~mask, -math.inf)
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0)

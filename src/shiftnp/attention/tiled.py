@@ -1,19 +1,19 @@
-"""The paper's attention without its memory: eqs. 5, 6 and 8 in tiles, with a backward pass that computes again.
+"""Tiled attention with activation recomputation: eqs. 5, 6 and 8 of the paper in memory linear in the points.
 
-The specification, `reference.py`, writes the hidden activations of `rho` and `phi` for every pair to memory and keeps
-them for the backward pass. Here a tile of rows (some queries with all their keys) goes from scores to gradients in
-buffers that stay in the processor's cache, and the next tile uses them again. If one row alone has too many keys for
-that, the networks stream over them and only its scores are ever whole, a number for each key and head. What is kept
-between the passes is small: queries, keys, values and places, nothing of a pair. Memory grows linearly with the number
-of points.
+The specification, `reference.py`, writes the hidden activations of the pairwise MLPs `rho` and `phi` to memory for
+every pair and keeps them for the backward pass. Here a tile of rows (some queries with all their keys) goes from scores
+to outputs in buffers that fit the processor's cache and that the next tile reuses; the backward pass recomputes the
+activations tile by tile. A row with more keys than a tile holds streams through the MLPs in parts, and only its scores,
+one number for each key and head, are held at once. Between the passes only queries, keys, values and positions are
+kept.
 
-Same parameters, same function: tested against the reference, values and gradients. Plain torch operations, not run on a
-GPU yet.
+Same parameters and same function as the reference, tested for values and gradients. Plain torch operations; not run on
+a GPU yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -23,11 +23,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from shiftnp.attention.reference import Pairs, softmax_over_keys
-from shiftnp.geometry import Geometry
+from shiftnp.attention.mask import PairMask
+from shiftnp.attention.reference import softmax_over_keys
+from shiftnp.geometry import Geometry, Positions
 
 TILE = {"cpu": 4096, "cuda": 1 << 18}
-"""Pairs whose hidden activations are held at once: on a CPU, few enough for the cache."""
+"""PairMask whose hidden activations are held at once: on a CPU, few enough for the cache."""
 
 
 LOW_PRECISION: bool | None = None
@@ -59,15 +60,8 @@ def low_precision_pays(device: torch.device) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
-class Places(NamedTuple):
-    """Where tokens lie: `x` in the dtype of the inputs, and how far they have `moved` in that of the weights."""
-
-    x: Float[Tensor, "b n dx"]
-    moved: Float[Tensor, "b n dx"] | None = None
-
-
-class Net(NamedTuple):
-    """Weights of a network with two hidden layers: `w3 relu(w2 relu(w1 x + b1) + b2) + b3`."""
+class MLPWeights(NamedTuple):
+    """Weights of an MLP with two hidden layers: `w3 relu(w2 relu(w1 x + b1) + b2) + b3`."""
 
     w1: Float[Tensor, "w d_in"]
     b1: Float[Tensor, " w"]
@@ -76,34 +70,40 @@ class Net(NamedTuple):
     w3: Float[Tensor, "d_out w"]
     b3: Float[Tensor, " d_out"] | None = None
 
+    @staticmethod
+    def of(layers: Iterable[Any]) -> MLPWeights:
+        """The weights of three linear layers."""
+        first, second, last = layers
+        return MLPWeights(first.weight, first.bias, second.weight, second.bias, last.weight, last.bias)
+
 
 def attend(
     q: Float[Tensor, "b h nq d"],
     k: Float[Tensor, "b h nk d"],
     v: Float[Tensor, "b h nk dv"],
-    at_q: Places,
-    at_k: Places,
-    rho: Net,
-    phi: Net | None = None,
+    at_q: Positions,
+    at_k: Positions,
+    rho: MLPWeights,
+    phi: MLPWeights | None = None,
     geometry: Geometry | None = None,
-    pairs: Pairs = None,
+    pairs: PairMask = None,
     tile: int | None = None,
     low_precision: bool = False,
 ) -> tuple[Float[Tensor, "b h nq dv"], Float[Tensor, "b nq dx"] | None]:
-    """Attended values (eqs. 5 and 6) and, with `phi`, the step of every query (eq. 8).
+    """Attended values (eqs. 5 and 6) and, with `phi`, the location update of every query (eq. 8).
 
     Args:
         tile: pairs in a tile (None: see `TILE`).
-        low_precision: networks run in bfloat16, whose products torch sums up in float32.
+        low_precision: run the pairwise MLPs in bfloat16, whose products torch accumulates in float32.
     """
     settings = (geometry or Geometry(), tile or TILE.get(q.device.type, TILE["cuda"]), low_precision)
-    tensors = (q, k, v, at_q.x, at_k.x, at_q.moved, at_k.moved, pairs)
-    out, step = Attention.apply(settings, *tensors, *rho[:5], *(phi or ()))
+    tensors = (q, k, v, at_q.x, at_k.x, at_q.offset, at_k.offset, pairs)
+    out, step = TiledAttention.apply(settings, *tensors, *rho[:5], *(phi or ()))
     return out, step if phi is not None else None
 
 
-class Attention(torch.autograd.Function):
-    """`attend` with its gradient."""
+class TiledAttention(torch.autograd.Function):
+    """`attend` with a backward pass that recomputes activations."""
 
     @staticmethod
     def forward(ctx: Any, settings: Any, *tensors: Any) -> Any:
@@ -111,7 +111,7 @@ class Attention(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         q, v, xq = tensors[0], tensors[2], tensors[3]
         with torch.autocast(q.device.type, enabled=False):
-            work = Work(settings, *tensors)
+            work = TiledPass(settings, *tensors)
             out = q.new_empty(*q.shape[:3], v.shape[-1], dtype=v.dtype)
             step = q.new_zeros(xq.shape, dtype=work.dtype)
             for rows in work.tiles():
@@ -119,31 +119,31 @@ class Attention(torch.autograd.Function):
                 b, n = rows
                 out[b, :, n] = tile.alpha @ work.v[b]
                 if tile.weight is not None:
-                    step[b, n] = (tile.weight[..., None] * tile.chord).sum(-2)
+                    step[b, n] = (tile.weight[..., None] * tile.smooth).sum(-2)
         return out, step
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: Tensor, dstep: Tensor) -> Any:
         with torch.autocast(dout.device.type, enabled=False):
-            work = Work(ctx.settings, *ctx.saved_tensors)
+            work = TiledPass(ctx.settings, *ctx.saved_tensors)
             gradients = work.gradients(dout.to(work.dtype), dstep.to(work.dtype), any(ctx.needs_input_grad[4:8]))
         pairs = zip(gradients, ctx.saved_tensors, strict=True)
         return None, *(None if g is None or t is None else g.to(t.dtype) for g, t in pairs)
 
 
 class Tile(NamedTuple):
-    """What is known of some queries and all keys of some tasks."""
+    """Intermediate results for some queries and all keys of some tasks."""
 
-    inputs: Float[Tensor, "p d_in"]  # of rho: scores and displacements, pair by pair
+    inputs: Float[Tensor, "p d_in"]  # of rho: scores and displacement features, pair by pair
     d: Float[Tensor, "b n nk dx"]
-    chord: Float[Tensor, "b n nk dx"]
+    smooth: Float[Tensor, "b n nk dx"]
     alpha: Float[Tensor, "b h n nk"]
     weight: Float[Tensor, "b n nk"] | None  # of eq. 8, with its constant C
-    share: Float[Tensor, "b n nk"] | float  # C, and zero where a query does not see a key
+    scale: Float[Tensor, "b n nk"] | float  # C, and zero where a query does not attend to a key
 
 
-class Work:
+class TiledPass:
     """One pass over all tiles: what is prepared once, and the buffers that tiles share."""
 
     def __init__(
@@ -154,25 +154,26 @@ class Work:
         v: Tensor,
         xq: Tensor,
         xk: Tensor,
-        mq: Tensor | None,
-        mk: Tensor | None,
-        pairs: Pairs,
+        offset_q: Tensor | None,
+        offset_k: Tensor | None,
+        pairs: PairMask,
         *weights: Tensor,
     ) -> None:
         self.geometry, self.size, low = settings
         self.dtype = torch.promote_types(weights[0].dtype, torch.float32)
         self.scale = q.shape[-1] ** -0.5
         self.q, self.k, self.v = q.to(self.dtype) * self.scale, k.to(self.dtype), v.to(self.dtype)
-        self.xq, self.xk, self.mq, self.mk, self.pairs = xq, xk, mq, mk, pairs
+        self.xq, self.xk, self.offset_q, self.offset_k, self.pairs = xq, xk, offset_q, offset_k, pairs
         pairs_at_most = min(self.size, q.shape[0] * q.shape[2] * k.shape[2])
         scratch = q.new_empty(pairs_at_most, len(weights[1]), dtype=torch.bfloat16 if low else self.dtype)
-        self.rho = Layers(Net(*weights[:5]), scratch)
-        self.phi: Layers | None = None
+        self.rho = BufferedMLP(MLPWeights(*weights[:5]), scratch)
+        self.phi: BufferedMLP | None = None
         if len(weights) > 5:
-            phi = Net(*weights[5:])
+            phi = MLPWeights(*weights[5:])
             assert phi.b3 is not None
             # Eq. 8 wants the sum of the outputs, which is one output of summed weights.
-            self.phi = Layers(phi._replace(w3=phi.w3.sum(0, keepdim=True), b3=phi.b3.sum(0, keepdim=True)), scratch)
+            summed = phi._replace(w3=phi.w3.sum(0, keepdim=True), b3=phi.b3.sum(0, keepdim=True))
+            self.phi = BufferedMLP(summed, scratch)
             self.phi_outputs = len(phi.w3)
 
     def tiles(self) -> Iterator[tuple[slice, slice]]:
@@ -186,8 +187,9 @@ class Work:
 
     def tile(self, b: slice, n: slice) -> Tile:
         """Eqs. 5, 6 and the weights of eq. 8."""
-        moved = None if self.mq is None else self.mq[b, n]
-        d = self.geometry.between(self.xq[b, n], self.xk[b], moved, None if self.mk is None else self.mk[b], self.dtype)
+        at_q = Positions(self.xq[b, n], None if self.offset_q is None else self.offset_q[b, n])
+        at_k = Positions(self.xk[b], None if self.offset_k is None else self.offset_k[b])
+        d = self.geometry.displacement(at_q, at_k, self.dtype)
         scores = self.q[b, :, n] @ self.k[b].mT
         inputs = torch.cat([scores.movedim(1, -1), self.geometry.features(d)], -1)
         shape, inputs = inputs.shape[:3], inputs.flatten(0, 2)
@@ -195,18 +197,18 @@ class Work:
         alpha = softmax_over_keys(self.rho(inputs).unflatten(0, shape).movedim(-1, 1).contiguous(), pairs)
         if self.phi is None:
             return Tile(inputs, d, d, alpha, None, 0.0)
-        share: Tensor | float = 1 / d.shape[2]
+        scale: Tensor | float = 1 / d.shape[2]
         if pairs is not None:
-            share = pairs / pairs.sum(-1, keepdim=True).clamp(min=1).to(self.dtype)
-        weight = self.phi(self.by_pair(alpha))[:, 0].unflatten(0, shape) * share
-        return Tile(inputs, d, self.geometry.chord(d), alpha, weight, share)
+            scale = pairs / pairs.sum(-1, keepdim=True).clamp(min=1).to(self.dtype)
+        weight = self.phi(self.by_pair(alpha))[:, 0].unflatten(0, shape) * scale
+        return Tile(inputs, d, self.geometry.smooth(d), alpha, weight, scale)
 
     @staticmethod
     def by_pair(t: Float[Tensor, "b h n nk"]) -> Float[Tensor, "p h"]:
         return t.movedim(1, -1).flatten(0, 2)
 
-    def gradients(self, dout: Tensor, dstep: Tensor, places: bool) -> list[Tensor | None]:
-        """Those of all tensors that `__init__` took, in its order; of places only if they are wanted."""
+    def gradients(self, dout: Tensor, dstep: Tensor, positions: bool) -> list[Tensor | None]:
+        """Those of all tensors that `__init__` took, in its order; of positions only if they are wanted."""
         dq, dk, dv = (torch.zeros_like(t) for t in (self.q, self.k, self.v))
         dxq, dxk = (self.q.new_zeros(t.shape) for t in (self.xq, self.xk))
         heads = self.q.shape[1]
@@ -217,7 +219,7 @@ class Work:
             dv[b] += tile.alpha.mT @ dout[b, :, n]
             along = dstep[b, n][:, :, None]
             if self.phi is not None:
-                dweight = (tile.chord * along).sum(-1) * tile.share
+                dweight = (tile.smooth * along).sum(-1) * tile.scale
                 back = self.phi.backward(self.by_pair(tile.alpha), dweight.flatten()[:, None])
                 dalpha += back.unflatten(0, shape).movedim(-1, 1)
             dlogits = tile.alpha * (dalpha - (tile.alpha * dalpha).sum(-1, keepdim=True))
@@ -225,29 +227,29 @@ class Work:
             dscores = back[..., :heads].movedim(-1, 1)
             dq[b, :, n] = dscores @ self.k[b]
             dk[b] += dscores.mT @ self.q[b, :, n]
-            if places:
-                dchord = None if tile.weight is None else tile.weight[..., None] * along
-                dd = self.geometry.pull_back(tile.d, back[..., heads:], dchord)
+            if positions:
+                dsmooth = None if tile.weight is None else tile.weight[..., None] * along
+                dd = self.geometry.vjp(tile.d, back[..., heads:], dsmooth)
                 dxq[b, n] = dd.sum(2)
                 dxk[b] -= dd.sum(1)
-        from_places: list[Tensor | None] = [dxq, dxk, dxq, dxk] if places else [None] * 4
+        of_positions: list[Tensor | None] = [dxq, dxk, dxq, dxk] if positions else [None] * 4
         of_phi: list[Tensor] = []
         if self.phi is not None:
             *first, w3, b3 = self.phi.sums
             of_phi = [*first, w3.expand(self.phi_outputs, -1), b3.expand(self.phi_outputs)]
-        return [dq * self.scale, dk, dv, *from_places, None, *self.rho.sums[:5], *of_phi]
+        return [dq * self.scale, dk, dv, *of_positions, None, *self.rho.sums[:5], *of_phi]
 
 
-class Layers:
-    """A network at work on one tile after the other. A tile that is too large for the buffers goes through in parts.
+class BufferedMLP:
+    """An MLP applied to one tile after the other, in reused buffers. A tile larger than these goes through in parts.
 
     Args:
-        scratch: a buffer for gradients, which networks may share; its dtype is that of the products.
+        scratch: a buffer for gradients, which several MLPs may share; its dtype is that of the products.
     """
 
-    def __init__(self, net: Net, scratch: Tensor) -> None:
+    def __init__(self, net: MLPWeights, scratch: Tensor) -> None:
         low: Any = (None if t is None else t.to(scratch.dtype) for t in net)
-        self.net = Net(*low)
+        self.net = MLPWeights(*low)
         # Products with a handful of columns are slow unless these are many enough for the processor's registers.
         self.wide = pad(self.net.w1, (0, -net.w1.shape[1] % 16))
         self.first, self.second, self.scratch = torch.empty_like(scratch), torch.empty_like(scratch), scratch
@@ -265,28 +267,28 @@ class Layers:
         return out.to(self.out_dtype)
 
     def backward(self, x: Float[Tensor, "p d_in"], dout: Float[Tensor, "p d_out"]) -> Float[Tensor, "p d_in"]:
-        """The gradient of the inputs, and the weights' added to `sums`. Uses what the last call left in the buffers,
-        and overwrites it."""
+        """VJP: returns the gradient of the inputs and adds those of the weights to `sums`. Uses the activations that
+        the last call left in the buffers, and overwrites them."""
         net, n = self.net, len(x)
         if n > len(self.scratch):
             parts = zip(x.split(len(self.scratch)), dout.split(len(self.scratch)), strict=True)
-            return torch.cat([self._again(*part) for part in parts])
+            return torch.cat([self._recompute(*part) for part in parts])
         x, dout = x.to(net.w1.dtype), dout.to(net.w1.dtype)
         first, second = self.first[:n], self.second[:n]
         last = [dout.T @ second, *([] if net.b3 is None else [dout.sum(0)])]
-        dsecond = past_relu(torch.mm(dout, net.w3, out=self.scratch[:n]), second)
+        dsecond = relu_backward(torch.mm(dout, net.w3, out=self.scratch[:n]), second)
         middle = [dsecond.T @ first, dsecond.sum(0)]
-        dfirst = past_relu(torch.mm(dsecond, net.w2, out=second), first)
+        dfirst = relu_backward(torch.mm(dsecond, net.w2, out=second), first)
         for total, part in zip(self.sums, [(x.T @ dfirst).T, dfirst.sum(0), *middle, *last], strict=True):
             total += part
         return (dfirst @ self.wide)[:, : x.shape[1]].to(self.out_dtype)
 
-    def _again(self, x: Float[Tensor, "p d_in"], dout: Float[Tensor, "p d_out"]) -> Float[Tensor, "p d_in"]:
+    def _recompute(self, x: Float[Tensor, "p d_in"], dout: Float[Tensor, "p d_out"]) -> Float[Tensor, "p d_in"]:
         """The same for a part of a tile, whose activations the buffers no longer hold."""
         self(x)
         return self.backward(x, dout)
 
 
-def past_relu(gradient: Tensor, output: Tensor) -> Tensor:
-    """In place: the gradient before a ReLU that gave `output`."""
+def relu_backward(gradient: Tensor, output: Tensor) -> Tensor:
+    """In place: the VJP of a ReLU that gave `output`."""
     return torch.ops.aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)

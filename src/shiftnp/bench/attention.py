@@ -1,7 +1,7 @@
 """Speed, memory and accuracy of the attention kernels: `shiftnp bench attention`.
 
 Training steps of the paper's 1-D models (16 tasks, 64 context points, 128 targets, `D_z` 128, 5 layers) with the plain
-formula, with the tiled one and with the separable kernel, in turns; memory of a forward and backward pass with 1,000
+formula, with the tiled one and with the rotary kernel, in turns; memory of a forward and backward pass with 1,000
 context points and 2,000 targets, in processes of their own; and gradients against the plain formula in float64.
 """
 
@@ -25,15 +25,16 @@ from shiftnp.attention import tiled
 from shiftnp.attention.tiled import low_precision_pays
 from shiftnp.batch import Batch
 from shiftnp.bench.machine import machine, peak_megabytes
+from shiftnp.kernels.mlp import PairwiseMLPAttention
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import MODELS, NeuralProcess
-from shiftnp.nn.block import TEAttention
 from shiftnp.runs.config import Precision
 from shiftnp.runs.train import arithmetic
 from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.gp import GPTask
 
-SEPARABLE = {"kernel": "separable", "location_update": False}
+ROTARY = {"kernel": "rotary", "location_update": False}
+PERIOD_SEARCH = {"kernel": {"name": "rotary", "period_search": 64}, "location_update": False}
 CASES: dict[str, tuple[str, dict[str, Any], str, Precision]] = {
     # name: model, its settings, backend of the paper's kernel, precision
     "TNP": ("tnp", {}, "tiled", "float32"),
@@ -43,9 +44,14 @@ CASES: dict[str, tuple[str, dict[str, Any], str, Precision]] = {
     "TE-PT-TNP-32, plain formula": ("te-pt-tnp", {"pseudo": 32}, "reference", "float32"),
     "TE-PT-TNP-32, tiled": ("te-pt-tnp", {"pseudo": 32}, "tiled", "float32"),
     "TE-PT-TNP-32, tiled, bf16": ("te-pt-tnp", {"pseudo": 32}, "tiled", "bf16-pairs"),
-    "TE-TNP, separable": ("te-tnp", SEPARABLE, "tiled", "float32"),
-    "TE-TNP, separable, spectrum": ("te-tnp", {**SEPARABLE, "spectrum": 64}, "tiled", "float32"),
-    "TE-PT-TNP-32, separable": ("te-pt-tnp", {"pseudo": 32, **SEPARABLE}, "tiled", "float32"),
+    "TE-TNP, rotary": ("te-tnp", ROTARY, "tiled", "float32"),
+    "TE-TNP, rotary, period search": (
+        "te-tnp",
+        PERIOD_SEARCH,
+        "tiled",
+        "float32",
+    ),
+    "TE-PT-TNP-32, rotary": ("te-pt-tnp", {"pseudo": 32, **ROTARY}, "tiled", "float32"),
 }
 
 
@@ -102,12 +108,12 @@ def step(model: NeuralProcess, batch: Batch, precision: Precision = "float32") -
 
 @contextmanager
 def computed_by(backend: str) -> Iterator[None]:
-    before = TEAttention.backend
-    TEAttention.backend = backend
+    before = PairwiseMLPAttention.backend
+    PairwiseMLPAttention.backend = backend
     try:
         yield
     finally:
-        TEAttention.backend = before
+        PairwiseMLPAttention.backend = before
 
 
 def summary(times: list[float]) -> dict[str, Any]:

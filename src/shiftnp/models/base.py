@@ -9,27 +9,24 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from shiftnp import prediction
+from shiftnp.kernels import Kernel, make_kernel
 from shiftnp.likelihoods import draw, make_likelihood
+from shiftnp.models import prediction
+from shiftnp.models.inputs import check_context, check_points, check_targets, drop_mask, make_context
+from shiftnp.models.prediction import Array, Prediction
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context
-from shiftnp.prediction import Array, Prediction
 
-# Smallest sensible value of every size that some model takes.
-LEAST = {
-    **dict.fromkeys(
-        ("dx", "dy", "dz", "heads", "head_dim", "layers", "pseudo", "channels", "kernel_size", "frequencies"), 1
-    ),
-    **dict.fromkeys(("components", "hidden", "ff_layers", "spectrum"), 0),
-}
+MAY_BE_ZERO = ("components", "hidden", "ff_layers")
+"""Sizes that may be zero; all other whole numbers that models take as arguments are at least one."""
 
 
 class Encoded(NamedTuple):
-    """What `encode` returns: what a model remembers of the contexts of `tasks` data sets."""
+    """What `encode` returns: the memory of the contexts of `tasks` data sets."""
 
     memory: Any
     tasks: int
@@ -38,8 +35,8 @@ class Encoded(NamedTuple):
 class NeuralProcess(nn.Module, ABC):
     """A map from a context set and target inputs to a predictive distribution.
 
-    A model says how it embeds a context and how a target then reads it; checks, decoder, likelihood and sampling are
-    here. `model.config` holds the arguments it was made with.
+    A model defines how a context is embedded and how a target then reads it; checks, decoder, likelihood and sampling
+    are here. `model.config` holds the arguments it was made with, as plain data.
 
     Args:
         dx, dy: number of inputs and outputs.
@@ -62,12 +59,18 @@ class NeuralProcess(nn.Module, ABC):
         def recording(self: NeuralProcess, *args: Any, **kwargs: Any) -> None:
             bound = signature.bind(self, *args, **kwargs)
             bound.apply_defaults()
+            for name, value in bound.arguments.items():
+                if name == "kernel":
+                    bound.arguments[name] = make_kernel(value)
             config = {k: v for k, v in bound.arguments.items() if k != "self"}
             for name, size in config.items():
-                if name in LEAST and size is not None and not (isinstance(size, int) and size >= LEAST[name]):
-                    raise ValueError(f"{name} must be a whole number of at least {LEAST[name]}, got {size!r}.")
-            init(self, *args, **kwargs)
-            self.config = config
+                least = 0 if name in MAY_BE_ZERO else 1
+                if signature.parameters[name].annotation not in ("int", "int | None", int) or size is None:
+                    continue
+                if not isinstance(size, int) or isinstance(size, bool) or size < least:
+                    raise ValueError(f"{name} must be a whole number of at least {least}, got {size!r}.")
+            init(*bound.args, **bound.kwargs)
+            self.config = {k: v.to_json() if isinstance(v, Kernel) else v for k, v in config.items()}
 
         cls.__init__ = recording  # type: ignore[method-assign]
 
@@ -90,11 +93,19 @@ class NeuralProcess(nn.Module, ABC):
 
     @abstractmethod
     def embed_context(self, c: Context) -> Any:
-        """Everything about the context that targets need, computed once."""
+        """Everything about the context that targets need, computed once.
+
+        `predict` sizes its chunks by its attribute `keys_per_target`, the number of tokens that a target attends to,
+        if it has one, else by the number of context points.
+        """
 
     @abstractmethod
     def embed_targets(self, memory: Any, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt d"]:
         """What each target reads from the memory, independently of all other targets."""
+
+    def target_order(self, memory: Any, xt: Float[Tensor, "1 nt dx"]) -> Int[Tensor, " nt"] | None:
+        """An order of targets in which `predict` is fastest, if there is one: neighbours one after the other."""
+        return None
 
     @property
     def receptive_field(self) -> float:
@@ -120,19 +131,37 @@ class NeuralProcess(nn.Module, ABC):
         Returns:
             a distribution of batch shape `[b, nt]` and event shape `[dy]`.
         """
-        self._check_targets(xt)
-        return self.decode(self.encode(xc, yc, mask), xt)
+        self.check(xc, yc, xt, mask)
+        return self.distribution(self._context(xc, yc, mask), xt)
 
     def encode(self, xc: Tensor, yc: Tensor, mask: Tensor | None = None) -> Encoded:
         """The first half of `forward`: reads the context once, for any number of calls to `decode`."""
-        return Encoded(self.embed_context(self._check_context(xc, yc, mask)), len(xc))
+        check_context(xc, yc, mask, self.dx, self.dy, self.is_equivariant)
+        return Encoded(self.embed_context(self._context(xc, yc, mask)), len(xc))
 
     def decode(self, encoded: Encoded, xt: Tensor) -> Distribution:
         """The second half of `forward`: predicts at targets from an encoded context."""
-        self._check_targets(xt, encoded.tasks)
-        raw = self.decoder(self.embed_targets(encoded.memory, xt))
+        check_targets(xt, self.dx, self.is_equivariant, encoded.tasks)
+        return self.likelihood(self._decode(encoded.memory, xt))
+
+    def check(self, xc: Tensor, yc: Tensor, xt: Tensor, mask: Tensor | None = None) -> None:
+        """Refuses bad arguments of `forward`, in one sentence that names the argument."""
+        check_points("xt", xt, self.dx)
+        check_context(xc, yc, mask, self.dx, self.dy, self.is_equivariant)
+        check_targets(xt, self.dx, self.is_equivariant, len(xc))
+
+    def distribution(self, c: Context, xt: Float[Tensor, "b nt dx"]) -> Distribution:
+        """`forward` beyond its boundary: a function without checks, whose control flow depends on shapes alone.
+        `shiftnp.export` traces it."""
+        return self.likelihood(self._decode(self.embed_context(c), xt))
+
+    def _decode(self, memory: Any, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt d"]:
+        raw = self.decoder(self.embed_targets(memory, xt))
         # Under autocast the network may end in bfloat16, which is too coarse for a variance.
-        return self.likelihood(raw.to(torch.promote_types(raw.dtype, torch.float32)))
+        return raw.to(torch.promote_types(raw.dtype, torch.float32))
+
+    def _context(self, xc: Tensor, yc: Tensor, mask: Tensor | None) -> Context:
+        return drop_mask(make_context(xc, yc, mask, self.dtype))
 
     def predict(
         self,
@@ -175,21 +204,20 @@ class NeuralProcess(nn.Module, ABC):
         block: int = 1,
         chunk: int = 64,
     ) -> Float[Tensor, "n b nt dy"]:
-        """Draws `n` coherent functions, noise included, at the targets.
+        """Autoregressive joint samples of `n` functions at the targets, noise included (AR-CNP; Bruinsma et al., 2023).
 
-        Predictions at two targets are independent given the context, so joint samples come autoregressively: targets
-        are visited in random order (a new one for every function), and each drawn value joins the context of the next.
+        Predictions at two targets are independent given the context, so joint samples are drawn one target after the
+        other, in random order (a new one for every function), and each drawn value joins the context of the next.
 
         Args:
             generator: decides the draws, together with `chunk`. None: torch's global generator.
-            block: targets drawn at once before they join the context. 1 is exact; more is faster and a little less
-                coherent.
+            block: targets drawn at once before they join the context. 1 is exact; more is faster, and independent
+                within a block.
             chunk: functions that go through the model at once; bounds memory.
         """
         if n < 1 or block < 1 or chunk < 1:
             raise ValueError(f"n, block and chunk must be at least 1, got {n}, {block} and {chunk}.")
-        self._check_context(xc, yc, mask)
-        self._check_targets(xt, len(xc))
+        self.check(xc, yc, xt, mask)
         b, nt = xt.shape[:2]
         xc = xc.to(torch.promote_types(xc.dtype, xt.dtype))
         if mask is None:
@@ -207,73 +235,15 @@ class NeuralProcess(nn.Module, ABC):
         for visit in order.split(block, dim=1):
             where = visit[..., None]
             x = xt.take_along_dim(where, 1)
-            y = draw(self(xc, yc, x, mask), generator).to(self.dtype)
+            y = draw(self.distribution(self._context(xc, yc, mask), x), generator).to(self.dtype)
             yt.scatter_(1, where.expand_as(y), y)
             xc, yc = torch.cat([xc, x.to(xc.dtype)], 1), torch.cat([yc, y], 1)
             mask = torch.cat([mask, torch.ones_like(visit, dtype=torch.bool)], 1)
         return yt
 
-    # --- checks: one sentence that names the argument --------------------------------------------------------------
-
-    def _check_form(self, name: str, x: Tensor) -> None:
-        """Refuses inputs of a wrong kind or shape."""
-        if not isinstance(x, Tensor) or not x.is_floating_point():
-            kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"{name} must be a floating-point torch.Tensor, got {kind}; convert it first.")
-        if x.ndim != 3 or x.shape[-1] != self.dx:
-            points = "nt" if name == "xt" else "nc"
-            raise ValueError(
-                f"{name} must have shape [b, {points}, dx] with dx = {self.dx} inputs, got {tuple(x.shape)}."
-            )
-
-    def _check_inputs(self, name: str, x: Tensor, there: Tensor | None = None) -> None:
-        """Refuses inputs of a wrong kind, shape or value (where `there`)."""
-        self._check_form(name, x)
-        finite = x.isfinite().all(-1)
-        if not (finite if there is None else finite | ~there).all():
-            remedy = "drop those points" if name == "xt" else "drop those points or mask them out"
-            raise ValueError(f"{name} holds NaN or inf: {remedy} before predicting.")
-
-    def _check_targets(self, xt: Tensor, tasks: int | None = None) -> None:
-        self._check_inputs("xt", xt)
-        if tasks is not None and len(xt) != tasks:
-            raise ValueError(f"xt must hold as many tasks as the context ({tasks}), got {len(xt)}.")
-
-    def _check_context(self, xc: Tensor, yc: Tensor, mask: Tensor | None) -> Context:
-        """Refuses a bad context; makes of a good one a Context without NaN, padding rubbish or zero-size tensors."""
-        if mask is not None:
-            self._check_form("xc", xc)
-            if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-                kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-                raise ValueError(f"mask must be a boolean torch.Tensor, True = this point is there, got {kind}.")
-            if mask.shape != xc.shape[:2]:
-                raise ValueError(f"mask must have shape [b, nc] = {tuple(xc.shape[:2])}, got {tuple(mask.shape)}.")
-        self._check_inputs("xc", xc, mask)
-        if not isinstance(yc, Tensor) or not yc.is_floating_point():
-            kind = yc.dtype if isinstance(yc, Tensor) else type(yc).__name__
-            raise ValueError(f"yc must be a floating-point torch.Tensor, got {kind}; convert it first.")
-        if yc.shape != (*xc.shape[:2], self.dy):
-            expected = (*xc.shape[:2], self.dy)
-            raise ValueError(f"yc must have shape [b, nc, dy] = {expected}, got {tuple(yc.shape)}.")
-        there = torch.ones(xc.shape[:2], dtype=torch.bool, device=xc.device) if mask is None else mask
-        if (yc.isinf() & there[..., None]).any():
-            raise ValueError("yc holds inf: use NaN for a value that was not observed.")
-        observed = ~yc.isnan() & there[..., None]
-        there = observed.any(-1)
-        if xc.shape[1] == 0:  # one point that is not there, so that no model has to deal with tensors of size zero
-            xc, yc, observed, there = (t.new_zeros(t.shape[0], 1, *t.shape[2:]) for t in (xc, yc, observed, there))
-        if not there.all():  # padding goes where the data are, so that no difference of places can grow large
-            corner = xc.where(there[..., None], math.inf).amin(1, keepdim=True)
-            xc = xc.where(there[..., None], corner.where(corner.isfinite(), 0.0))
-        return Context(
-            x=xc,
-            y=yc.where(observed, 0.0).to(self.dtype),
-            observed=observed.to(self.dtype),
-            mask=None if there.all() else there,
-        )
-
     def extra_repr(self) -> str:
-        return ", ".join(f"{k}={v!r}" for k, v in self.config.items())
+        shown = {k: make_kernel(v) if k == "kernel" and isinstance(v, dict) else v for k, v in self.config.items()}
+        return ", ".join(f"{k}={v!r}" for k, v in shown.items())
 
     def __repr__(self) -> str:
         count = sum(p.numel() for p in self.parameters())

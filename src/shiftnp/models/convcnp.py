@@ -42,6 +42,8 @@ class ConvCNP(NeuralProcess):
     """
 
     is_equivariant = True
+    lattice_cells: int | None = None
+    """Size of the lattice along each input, if it is the same for all contexts, as in an exported program."""
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class ConvCNP(NeuralProcess):
         self.net = (UNet if net == "unet" else CNN)(dx, 2 * dy, channels, layers, kernel_size)
 
     def embed_context(self, c: Context) -> Memory:
-        lattice = lay_lattice(c, self.step, self.margin, self.net.multiple, follow_points=self.on_grid)
+        lattice = lay_lattice(c, self.step, self.margin, self.net.multiple, self.on_grid, self.lattice_cells)
         return Memory(self.net(self.setconv(c, lattice), lattice.mask), lattice)
 
     def embed_targets(self, memory: Memory, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt c"]:

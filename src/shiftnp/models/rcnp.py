@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from shiftnp.geometry import Geometry
+from shiftnp.geometry import Geometry, Positions
 from shiftnp.models.base import NeuralProcess
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.pool import Mean
@@ -47,7 +47,7 @@ class RCNP(NeuralProcess):
         return c
 
     def embed_targets(self, memory: Context, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
-        displacement = self.geometry.displacement(xt, memory.x).to(memory.y.dtype)
+        displacement = self.geometry.displacement(Positions(xt), Positions(memory.x), memory.y.dtype)
         seen = torch.cat([memory.y, memory.observed], -1)[:, None].expand(-1, xt.shape[1], -1, -1)
         mask = None if memory.mask is None else memory.mask[:, None].expand(-1, xt.shape[1], -1)
         return self.mean(self.phi(torch.cat([displacement, seen], -1)), mask)

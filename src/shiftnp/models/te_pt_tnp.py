@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from shiftnp.kernels import Kernel, make_kernel
+from shiftnp.kernels.base import AttentionSize
 from shiftnp.models.base import NeuralProcess
-from shiftnp.nn.block import Block, te_attention
+from shiftnp.nn.block import Block
 from shiftnp.nn.pseudo import RelativePseudo
 from shiftnp.nn.tokens import Context, RelativeTokens
 from shiftnp.nn.transformer import Memory, pseudo_stack
@@ -26,12 +29,11 @@ class TEPTTNP(NeuralProcess):
         dz: size of a token, and width of the pairwise networks `rho` and `phi`.
         heads, head_dim: number of attention heads and size of each.
         layers: number of layers.
-        location_update: whether tokens move (eq. 8).
+        location_update: whether token locations are updated (eq. 8).
         initialiser: how pseudo-locations follow the context (eq. 9): "attention", or "mean" (the ablation). Along a
             circle both need a context that is not spread evenly all around it: such a ring has no mean.
-        kernel: "mlp", the paper's (eq. 6), or "separable", which costs as much as plain attention, see
-            `attention/separable.py`; with it, `location_update` pulls tokens towards what they attend to.
-        frequencies, band, window: of the separable kernel, see `SeparableAttention`.
+        kernel: "mlp", the paper's (eq. 6), or "rotary", which costs about as much as plain attention; `Rotary(...)`
+            and `{"name": "rotary", ...}` choose its arguments, see `shiftnp.kernels`.
         period: length after which an input repeats, or None; one entry per input (a single number: all).
         radius: pairs farther apart do not attend. The receptive field stays infinite all the same, because where a
             pseudo-token lies depends on the whole context.
@@ -55,10 +57,7 @@ class TEPTTNP(NeuralProcess):
         head_dim: int = 16,
         layers: int = 5,
         location_update: bool = True,
-        kernel: str = "mlp",
-        frequencies: int = 16,
-        band: tuple[float, float] = (0.2, 6.0),
-        window: bool = True,
+        kernel: str | Mapping[str, Any] | Kernel = "mlp",
         initialiser: str = "attention",
         period: float | Sequence[float | None] | None = None,
         radius: float | None = None,
@@ -71,14 +70,15 @@ class TEPTTNP(NeuralProcess):
     ) -> None:
         super().__init__(dx, dy, dz, dz, likelihood, components, variance_floor)
         self.tokens = RelativeTokens(dx, dy, dz, period, radius, equivariant, target_token)
-        geometry, dims = self.tokens.geometry, len(self.tokens.places)
-
-        attention = te_attention(kernel, dz, heads, head_dim, geometry, dims, frequencies, band, window)
+        kernel, geometry = make_kernel(kernel), self.tokens.geometry
+        size = AttentionSize(dz, heads, head_dim, len(self.tokens.locations), geometry)
+        if kernel.hook(size) is not None:
+            raise ValueError(f"te-pt-tnp has no place for what {kernel} computes of a context: use te-tnp.")
 
         def block(moves: bool) -> Block:
-            return Block(attention(moves and location_update), dz, ff_layers)
+            return Block(kernel.attention(size, moves and location_update), dz, ff_layers)
 
-        tokens = RelativePseudo(pseudo, dz, geometry, dims, heads, head_dim, initialiser)
+        tokens = RelativePseudo(pseudo, dz, geometry, size.dims, heads, head_dim, initialiser)
         self.stack = pseudo_stack(style)(layers, block, tokens, geometry)
 
     def embed_context(self, c: Context) -> Memory:
@@ -86,3 +86,6 @@ class TEPTTNP(NeuralProcess):
 
     def embed_targets(self, memory: Memory, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
         return self.stack.decode(memory, self.tokens.targets(xt))
+
+    def target_order(self, memory: Memory, xt: Float[Tensor, "1 nt dx"]) -> Int[Tensor, " nt"] | None:
+        return memory.order(xt[..., self.tokens.locations])

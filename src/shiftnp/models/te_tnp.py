@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from shiftnp.geometry import Geometry
+from shiftnp.kernels import Kernel, make_kernel
+from shiftnp.kernels.base import AttentionSize
 from shiftnp.models.base import NeuralProcess
-from shiftnp.nn.block import Block, te_attention
-from shiftnp.nn.spectrum import Spectrum
-from shiftnp.nn.tokens import Context, RelativeTokens, Tokens
+from shiftnp.nn.block import Block
+from shiftnp.nn.tokens import Context, RelativeTokens
 from shiftnp.nn.transformer import FullStack, Memory
 
 
 class TETNP(NeuralProcess):
     """Translation-equivariant TNP (the paper, section 3): move the data, and the predictions move with it.
 
-    Tokens know only what was observed; where it was enters through the differences `x_q - x_k` in every attention.
+    Tokens embed what was observed; locations enter through the displacements `x_q - x_k` in every attention layer.
 
     Args:
         dx, dy: number of inputs and outputs.
         dz: size of a token, and width of the pairwise networks `rho` and `phi`.
         heads, head_dim: number of attention heads and size of each.
         layers: number of layers.
-        location_update: whether tokens move (eq. 8).
-        kernel: "mlp", the paper's (eq. 6), or "separable", which costs as much as plain attention, see
-            `attention/separable.py`; with it, `location_update` pulls tokens towards what they attend to.
-        frequencies, band, window: of the separable kernel, see `SeparableAttention`.
-        spectrum: number of waves in the spectrum of a data set, by which the separable kernel can attend (0: none), see
-            `Spectrum`; half of the heads then use the harmonics of what repeats the data best. It is the spectrum of
-            the whole context, so that it goes with no radius.
+        location_update: whether token locations are updated (eq. 8).
+        kernel: "mlp", the paper's (eq. 6), or "rotary", which costs about as much as plain attention; `Rotary(...)`
+            and `{"name": "rotary", ...}` choose its arguments, see `shiftnp.kernels`.
         period: length after which an input repeats, or None; one entry per input (a single number: all).
         radius: pairs farther apart do not attend. The receptive field is then `(layers + 1) * radius`.
         equivariant: which inputs predictions are equivariant in (None: all); the others are ordinary covariates.
@@ -53,11 +49,7 @@ class TETNP(NeuralProcess):
         head_dim: int = 16,
         layers: int = 5,
         location_update: bool = True,
-        kernel: str = "mlp",
-        frequencies: int = 16,
-        band: tuple[float, float] = (0.2, 6.0),
-        window: bool = True,
-        spectrum: int = 0,
+        kernel: str | Mapping[str, Any] | Kernel = "mlp",
         period: float | Sequence[float | None] | None = None,
         radius: float | None = None,
         equivariant: Sequence[int] | None = None,
@@ -69,45 +61,25 @@ class TETNP(NeuralProcess):
     ) -> None:
         super().__init__(dx, dy, dz, dz, likelihood, components, variance_floor)
         self.tokens = RelativeTokens(dx, dy, dz, period, radius, equivariant, target_token)
-        geometry, dims = self.tokens.geometry, len(self.tokens.places)
-
-        if spectrum and (kernel != "separable" or radius is not None):
-            raise ValueError(f'spectrum is for kernel="separable" without radius, got {kernel!r} and radius={radius}.')
-        self.spectrum = Spectrum(spectrum, dims, dz, geometry, band) if spectrum else None
-        attention = te_attention(kernel, dz, heads, head_dim, geometry, dims, frequencies, band, window, spectrum > 0)
+        kernel, geometry = make_kernel(kernel), self.tokens.geometry
+        size = AttentionSize(dz, heads, head_dim, len(self.tokens.locations), geometry)
+        self.hook = kernel.hook(size)
 
         def block(moves: bool) -> Block:
-            return Block(attention(moves and location_update), dz, ff_layers)
+            return Block(kernel.attention(size, moves and location_update), dz, ff_layers)
 
         self.stack = FullStack(layers, block, geometry)
 
     def embed_context(self, c: Context) -> Memory:
         tokens = self.tokens.context(c)
-        if self.spectrum is not None:
-            x = self._relative(tokens, tokens)
-            lines = self.spectrum(x, c.y, c.observed, c.is_there[..., None].to(c.y.dtype))
-            tokens = tokens._replace(z=tokens.z + lines.about, lines=lines, likeness=lines.correlation(x, x))
-        memory = self.stack.encode(tokens)
-        # Targets have a likeness of their own; that among context tokens, the square of their number, need not stay.
-        layers = [layer._replace(likeness=()) for layer in memory.layers]
-        return memory._replace(start=memory.start._replace(likeness=()), layers=layers)
+        return self.stack.encode(tokens if self.hook is None else self.hook.context(tokens, c))
 
     def embed_targets(self, memory: Memory, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
-        tokens, context = self.tokens.targets(xt), memory.start
-        if self.spectrum is not None:
-            lines = context.lines
-            assert lines is not None
-            likeness = lines.correlation(self._relative(tokens, context), self._relative(context, context))
-            z = tokens.z + self.spectrum.to_target(lines.about)
-            tokens = tokens._replace(z=z, lines=lines, likeness=likeness)
-        return self.stack.decode(memory, tokens)
+        tokens = self.tokens.targets(xt)
+        return self.stack.decode(memory, tokens if self.hook is None else self.hook.targets(tokens, memory.start))
 
-    def _relative(self, tokens: Tokens, context: Tokens) -> Float[Tensor, "b n dx"]:
-        """Where tokens are, relative to the middle of the context."""
-        assert tokens.x is not None
-        assert context.x is not None
-        x = self.tokens.geometry.wrap(tokens.x - Geometry.centre(context.x, context.mask))
-        return x.to(torch.promote_types(context.z.dtype, torch.float32))
+    def target_order(self, memory: Memory, xt: Float[Tensor, "1 nt dx"]) -> Int[Tensor, " nt"] | None:
+        return memory.order(xt[..., self.tokens.locations])
 
     @property
     def receptive_field(self) -> float:

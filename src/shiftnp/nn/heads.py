@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from shiftnp.attention.local import Sight, seen
+from shiftnp.attention.mask import AttentionMask, has_keys
 
 
 class Heads(nn.Module):
@@ -20,6 +20,7 @@ class Heads(nn.Module):
         self.to_out = nn.Linear(heads * head_dim, dz)
 
     def split(self, z: Float[Tensor, "b n hd"]) -> Float[Tensor, "b h n d"]:
+        """Channels divided among the heads."""
         return z.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def project(
@@ -28,11 +29,13 @@ class Heads(nn.Module):
         zk: Float[Tensor, "b nk dz"],
         zv: Float[Tensor, "b nk dz"] | None = None,
     ) -> tuple[Float[Tensor, "b h nq d"], Float[Tensor, "b h nk d"], Float[Tensor, "b h nk d"]]:
+        """Queries, keys and values of every head; values come from `zv` if it is given."""
         zv = zk if zv is None else zv
         return self.split(self.to_q(zq)), self.split(self.to_k(zk)), self.split(self.to_v(zv))
 
-    def join(self, out: Float[Tensor, "b h nq d"], sight: Sight) -> Float[Tensor, "b nq dz"]:
+    def merge(self, out: Float[Tensor, "b h nq d"], mask: AttentionMask) -> Float[Tensor, "b nq dz"]:
+        """The update of the query tokens from what the heads attended to: zero for queries without keys, which do not
+        even get the bias."""
         z = self.to_out(out.transpose(1, 2).flatten(2))
-        # A query that sees no key learns nothing, not even the bias.
-        some = seen(sight)
+        some = has_keys(mask)
         return z if some is None else z * some

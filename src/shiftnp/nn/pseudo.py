@@ -12,20 +12,20 @@ from shiftnp.nn.tokens import Tokens
 
 
 class PlainPseudo(nn.Module):
-    """`m` learned tokens, the same for every context, drawn from a standard normal at first."""
+    """`m` learned tokens, the same for every context, initialised from a standard normal."""
 
     def __init__(self, m: int, dz: int) -> None:
         super().__init__()
         self.u = nn.Parameter(torch.randn(m, dz))
 
     def forward(self, c: Tokens) -> Tokens:
-        return Tokens(self.u.expand(len(c.z), -1, -1))
+        return Tokens(self.u.expand(c.z.shape[0], -1, -1))
 
 
 class RelativePseudo(nn.Module):
-    """`m` learned tokens that lie somewhere relative to the context: `v_m = v0_m + sum_n psi(u_m, z_n) x_n`.
+    """`m` learned tokens with locations relative to the context: `v_m = v0_m + sum_n psi(u_m, z_n) x_n` (eq. 9).
 
-    Without a context there is no place to lie at, and the tokens are not there.
+    Without a context they have no location and are masked out.
 
     Args:
         geometry, dims: of the equivariant inputs.
@@ -53,19 +53,19 @@ class RelativePseudo(nn.Module):
 
     def forward(self, c: Tokens) -> Tokens:
         assert c.x is not None
-        u = self.u.expand(len(c.z), -1, -1)
-        # Weights sum to one only up to rounding, so they average what is small: places relative to the centre.
+        u = self.u.expand(c.z.shape[0], -1, -1)
+        # Weights sum to one only up to rounding, so they average small numbers: positions relative to the centre.
         centre = self.geometry.centre(c.x, c.mask)
         x = self.geometry.wrap(c.x - centre).to(self.v0.dtype)
-        with torch.autocast(x.device.type, enabled=False):  # in bfloat16 places would be off by parts of a wave
+        with torch.autocast(x.device.type, enabled=False):  # bfloat16 is too coarse for positions
             if self.psi is None:
                 there = x.new_ones(x.shape[:2]) if c.mask is None else c.mask.to(x.dtype)
                 psi = (there / there.sum(1, keepdim=True).clamp(min=1))[:, None]
             else:
                 psi = self.psi(u, c._replace(z=c.z.to(x.dtype)))
-            moved = self.v0 + self.geometry.average(psi, x)
+            offset = self.v0 + self.geometry.average(psi, x)
         mask = None if c.mask is None else c.mask.any(1, keepdim=True).expand(-1, len(self.u))
-        return Tokens(u, centre.expand(-1, len(self.u), -1), moved, mask)
+        return Tokens(u, centre.expand(-1, len(self.u), -1), offset, mask)
 
 
 class HeadAveragedAttention(nn.Module):

@@ -31,11 +31,21 @@ class Lattice(NamedTuple):
 
 
 def lay_lattice(
-    c: Context, step: float, margin: int, multiple: int, follow_points: bool, max_cells: int = 2**22
+    c: Context,
+    step: float,
+    margin: int,
+    multiple: int,
+    follow_points: bool,
+    cells: int | None = None,
+    max_cells: int = 2**22,
 ) -> Lattice:
     """A lattice that covers the context and `margin` cells around it, in a size that is a multiple of `multiple`.
 
     It is aligned to the context's centroid, or with `follow_points` to the points themselves, which then lie on it.
+
+    Args:
+        cells: its size along every input, whatever the context spans. None: what the largest task of the batch needs.
+        max_cells: most cells of all tasks together.
     """
     there = c.is_there[..., None]
     some = there.any(1, keepdim=True)
@@ -47,19 +57,25 @@ def lay_lattice(
     last = torch.ceil((x.amax(1, keepdim=True) - anchor) / step - 1e-3) + margin
     size = (last - first + 1).where(some, 0.0)
     size = torch.ceil(size / multiple)[:, 0] * multiple
-    least = size.new_full((1, size.shape[1]), max(multiple, 2))  # one cell would leave nothing to interpolate
-    extent = torch.cat([size, least]).amax(0).tolist()
-    if math.prod(extent) * len(c.x) > max_cells:
-        cells = " x ".join(f"{n:.3g}" for n in extent)
-        raise ValueError(
-            f"xc spans so much that its lattice would need {cells} cells for each of {len(c.x)} tasks: scale the "
-            f"inputs down, or lower points_per_unit (now {1 / step:g})."
-        )
+    extent = [cells] * size.shape[1] if cells is not None else _extent(size, multiple, max_cells, step)
     mask = torch.ones((), dtype=torch.bool, device=c.x.device)
     for dim, n in enumerate(extent):
-        inside = torch.arange(int(n), device=c.x.device) < size[:, dim, None]
-        mask = mask[..., None] & inside.view(len(c.x), *[1] * dim, -1)
+        inside = torch.arange(n, device=c.x.device) < size[:, dim, None]
+        mask = mask[..., None] & inside.view(c.x.shape[0], *[1] * dim, n)
     return Lattice(corner, anchor + first * step, step, mask)
+
+
+def _extent(size: Float[Tensor, "b dx"], multiple: int, max_cells: int, step: float) -> list[int]:
+    """The number of cells along each input that the largest task needs."""
+    least = size.new_full((1, size.shape[1]), max(multiple, 2))  # one cell would leave nothing to interpolate
+    extent = torch.cat([size, least]).amax(0).tolist()
+    if math.prod(extent) * len(size) > max_cells:
+        cells = " x ".join(f"{n:.3g}" for n in extent)
+        raise ValueError(
+            f"xc spans so much that its lattice would need {cells} cells for each of {len(size)} tasks: scale the "
+            f"inputs down, or lower points_per_unit (now {1 / step:g})."
+        )
+    return [int(n) for n in extent]
 
 
 class SetConv(nn.Module):

@@ -1,21 +1,21 @@
-"""From observations and places to tokens.
+"""From observations and target inputs to tokens.
 
-A token says what is known at a place: `z`. In a translation-equivariant model it also lies somewhere, `x`, and
-attention sees only differences of `x`; in a plain model the place is part of `z`.
+A token embeds what is known at one input, `z`. In a translation-equivariant model it also has a position `x`, which
+attention sees through displacements only; in a plain model the input is part of `z`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from shiftnp.geometry import Geometry
+from shiftnp.attention.bias import LowRankBias
+from shiftnp.geometry import Geometry, Positions
 from shiftnp.nn.mlp import MLP
-from shiftnp.nn.spectrum import Lines
 
 
 class Context(NamedTuple):
@@ -28,6 +28,7 @@ class Context(NamedTuple):
 
     @property
     def is_there(self) -> Bool[Tensor, "b n"]:
+        """The mask, with all points there if it is None."""
         if self.mask is None:
             return torch.ones(self.x.shape[:2], dtype=torch.bool, device=self.x.device)
         return self.mask
@@ -36,27 +37,26 @@ class Context(NamedTuple):
 class Tokens(NamedTuple):
     """A set of tokens, one row a token.
 
-    A token lies at `x + moved`: a place among the inputs, in their dtype, and how far it has gone from there (eqs. 8
-    and 9; None: nowhere), in the dtype of the weights. They are kept apart because `x` may be large where differences
-    are small. `x` is None in plain models.
-
-    Where a model uses the spectrum of the data set, `lines` are what is known of it, and `likeness` are scores of a
-    token with every context token that come from it.
+    Attributes:
+        z: embeddings.
+        x, offset: positions `x + offset`, see `Positions`; `x` is None in plain models.
+        mask: which tokens are there (None: all).
+        attention_bias: maps to be added to the attention scores of these tokens, as queries, with all context tokens.
+        summary: what a kernel's `ContextHook` found out about the data set; only that kernel knows its type.
     """
 
     z: Float[Tensor, "b n dz"]
     x: Float[Tensor, "b n dx"] | None = None
-    moved: Float[Tensor, "b n dx"] | None = None
+    offset: Float[Tensor, "b n dx"] | None = None
     mask: Bool[Tensor, "b n"] | None = None
-    lines: Lines | None = None
-    likeness: tuple[Float[Tensor, "b n nc"], ...] = ()
+    attention_bias: LowRankBias | None = None
+    summary: Any = None
 
-
-def displacement(geometry: Geometry, q: Tokens, k: Tokens) -> Float[Tensor, "b nq nk dx"]:
-    """`x_q - x_k` where the tokens are now, in the dtype of their values."""
-    assert q.x is not None
-    assert k.x is not None
-    return geometry.between(q.x, k.x, q.moved, k.moved, torch.promote_types(q.z.dtype, torch.float32))
+    @property
+    def positions(self) -> Positions:
+        """Where the tokens of an equivariant model lie."""
+        assert self.x is not None
+        return Positions(self.x, self.offset)
 
 
 class PlainTokens(nn.Module):
@@ -68,15 +68,17 @@ class PlainTokens(nn.Module):
         self.encoder = MLP(dx + 2 * dy, dz, dz)
 
     def context(self, c: Context) -> Tokens:
+        """Tokens of context points."""
         return Tokens(self.encoder(torch.cat([c.x.to(c.y.dtype), c.y, c.observed], -1)), mask=c.mask)
 
     def targets(self, xt: Float[Tensor, "b nt dx"]) -> Tokens:
+        """Tokens of targets."""
         xt = xt.to(self.encoder.dtype)
         return Tokens(self.encoder(torch.cat([xt, xt.new_zeros(*xt.shape[:2], 2 * self.dy)], -1)))
 
 
 class RelativeTokens(nn.Module):
-    """Tokens of a translation-equivariant model: what is observed goes into `z`, where it is into `x`.
+    """Tokens of a translation-equivariant model: observations go into `z`, locations into `x`.
 
     Args:
         period, radius: see `Geometry`; one period for each input, or for each equivariant one.
@@ -97,16 +99,16 @@ class RelativeTokens(nn.Module):
         target_token: str = "learned",
     ) -> None:
         super().__init__()
-        places = list(range(dx)) if equivariant is None else list(equivariant)
-        if not places or len(set(places)) < len(places) or not set(places) <= set(range(dx)):
+        locations = list(range(dx)) if equivariant is None else list(equivariant)
+        if not locations or len(set(locations)) < len(locations) or not set(locations) <= set(range(dx)):
             raise ValueError(f"equivariant must name some of the inputs 0 to {dx - 1}, each once, got {equivariant}.")
         if isinstance(period, Sequence) and len(period) == dx:
-            period = [period[i] for i in places]
+            period = [period[i] for i in locations]
         if target_token not in ("learned", "encoded"):
             raise ValueError(f'target_token must be "learned" or "encoded", got {target_token!r}.')
-        self.dy, self.places = dy, places
-        self.geometry = Geometry.of(len(places), period, radius)
-        self.covariates = [i for i in range(dx) if i not in places]
+        self.dy, self.locations = dy, locations
+        self.geometry = Geometry.of(len(locations), period, radius)
+        self.covariates = [i for i in range(dx) if i not in locations]
         self.encoder = MLP(len(self.covariates) + 2 * dy, dz, dz)
         self.target = nn.Parameter(torch.randn(dz)) if target_token == "learned" else None
         self.target_covariates = (
@@ -114,10 +116,12 @@ class RelativeTokens(nn.Module):
         )
 
     def context(self, c: Context) -> Tokens:
+        """Tokens of context points."""
         z = self.encoder(torch.cat([c.x[..., self.covariates].to(c.y.dtype), c.y, c.observed], -1))
-        return Tokens(z, c.x[..., self.places], mask=c.mask)
+        return Tokens(z, c.x[..., self.locations], mask=c.mask)
 
     def targets(self, xt: Float[Tensor, "b nt dx"]) -> Tokens:
+        """Tokens of targets."""
         covariates = xt[..., self.covariates].to(self.encoder.dtype)
         if self.target is None:
             z = self.encoder(torch.cat([covariates, covariates.new_zeros(*xt.shape[:2], 2 * self.dy)], -1))
@@ -125,4 +129,4 @@ class RelativeTokens(nn.Module):
             z = self.target.expand(*xt.shape[:2], -1)
             if self.target_covariates is not None:
                 z = z + self.target_covariates(covariates)
-        return Tokens(z, xt[..., self.places])
+        return Tokens(z, xt[..., self.locations])

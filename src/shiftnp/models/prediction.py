@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from shiftnp.attention.tiled import uses_low_precision
-from shiftnp.nn.transformer import Memory
+from shiftnp.models.inputs import check_targets
 
 Array = Tensor | np.ndarray
 """What a user has. A `numpy.memmap` is a numpy array, too."""
@@ -32,9 +32,29 @@ class Prediction(NamedTuple):
     std: Array
 
 
+@runtime_checkable
+class Predictor(Protocol):
+    """What `predict` uses of a `NeuralProcess`."""
+
+    dx: int
+    dy: int
+    is_equivariant: bool
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def encode(self, xc: Tensor, yc: Tensor, mask: Tensor | None = None) -> Any: ...
+
+    def decode(self, encoded: Any, xt: Tensor) -> Distribution: ...
+
+    def target_order(self, memory: Any, xt: Tensor) -> Tensor | None: ...
+
+
 @torch.no_grad()
 def predict(
-    model: Any,
+    model: Predictor,
     xc: Array,
     yc: Array,
     xt: Array,
@@ -59,7 +79,7 @@ def predict(
     if xt.ndim != 3:
         raise ValueError(f"xt must have shape [b, nt, dx], as xc has a batch dimension, got {tuple(xt.shape)}.")
     for _, x in chunks(xt, 1 << 20):  # all of them before anything is computed
-        model._check_targets(x, len(context["xc"]))
+        check_targets(x, model.dx, model.is_equivariant, len(context["xc"]))
     shape = (*xt.shape[:2], model.dy)
     result = room(xt, shape[1:] if alone else shape, model.dtype, out)
     device = next(model.parameters()).device
@@ -67,7 +87,7 @@ def predict(
     encoded = LAST.get(model, context, lambda: model.encode(**context))
     chunk = default_chunk(encoded.memory, *context["xc"].shape[:2]) if chunk is None else chunk
     as_they_come = any(isinstance(a, np.memmap) for a in (xt, *result))
-    order = None if as_they_come else good_order(model, encoded.memory, xt)
+    order = None if as_they_come else chunk_order(model, encoded.memory, xt)
     pieces = ((where, x.to(device)) for where, x in chunks(xt, chunk, order))
     whole = Prediction(*(a[None] if alone else a for a in result))
     fill(whole, lambda x: model.decode(encoded, x), pieces, xt.shape[1], progress)
@@ -79,19 +99,20 @@ def default_chunk(memory: Any, tasks: int, nc: int) -> int:
 
     Transformers keep little of a pair of target and key, other models may keep all activations of a network.
     """
-    keys, bytes_per_pair = (memory.keys_per_target, 64) if isinstance(memory, Memory) else (nc, 2048)
+    keys = getattr(memory, "keys_per_target", None)
+    keys, bytes_per_pair = (nc, 2048) if keys is None else (keys, 64)
     return max(1, min(MOST_TARGETS // max(1, tasks), (1 << 28) // (max(1, tasks * keys) * bytes_per_pair)))
 
 
-def good_order(model: Any, memory: Any, xt: Array) -> np.ndarray | None:
-    """An order of targets in which those of a chunk are neighbours, which halves the time if they come at random.
+def chunk_order(model: Predictor, memory: Any, xt: Array) -> np.ndarray | None:
+    """The model's own order of targets, which halves the time of local attention if they come at random.
 
-    None: as they come. Each data set would need its own; and arrays on disk are best gone through from front to back.
+    None: as they come. Each data set would need its own; and arrays on disk are best read from front to back.
     """
-    if not isinstance(memory, Memory) or memory.cells is None or len(xt) > 1:
+    if len(xt) > 1:
         return None
-    places = to_tensor("xt", xt[..., model.tokens.places])
-    return memory.cells.order(places.to(memory.start.z.device)).cpu().numpy()
+    order = model.target_order(memory, to_tensor("xt", xt).to(next(model.parameters()).device))
+    return None if order is None else order.cpu().numpy()
 
 
 def to_tensor(name: str, a: Any) -> Tensor:
@@ -163,7 +184,7 @@ class Last:
     def __init__(self) -> None:
         self.results: WeakKeyDictionary[nn.Module, tuple[bytes, Any]] = WeakKeyDictionary()
 
-    def get(self, module: nn.Module, inputs: Mapping[str, Tensor | None], compute: Callable[[], Any]) -> Any:
+    def get(self, module: Any, inputs: Mapping[str, Tensor | None], compute: Callable[[], Any]) -> Any:
         """`compute()`, or what it gave last time if neither the inputs nor anything about the weights has changed.
 
         Contents are compared, by their hash: tensors may be changed in place, in more ways than torch counts.

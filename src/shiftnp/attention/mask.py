@@ -1,0 +1,44 @@
+"""Which query attends to which key: a dense mask, or blocks of neighbours."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+PairMask = Bool[Tensor, "b #nq nk"] | None
+"""Dense: True where the query attends to the key. None: every query attends to every key."""
+
+
+class BlockGroup(NamedTuple):
+    """Blocks of similar size, padded to one shape: rows of queries and keys among those of all tasks, flattened."""
+
+    q: Int[Tensor, "blocks nq"]
+    k: Int[Tensor, "blocks nk"]
+    pairs: Bool[Tensor, "blocks nq nk"]
+
+
+class BlockMask(NamedTuple):
+    """Block-sparse: small dense problems that together hold all pairs that attend.
+
+    Attributes:
+        groups: the blocks.
+        row: where each query is among the rows of all groups, one after the other; row 0, which is empty, if in none.
+        has_keys: whether a query attends to any key.
+    """
+
+    groups: list[BlockGroup]
+    row: Int[Tensor, "b nq"]
+    has_keys: Bool[Tensor, "b nq 1"]
+
+
+AttentionMask = PairMask | BlockMask
+"""Either form."""
+
+
+def has_keys(mask: AttentionMask) -> Bool[Tensor, "b #nq 1"] | None:
+    """Which queries attend to any key. None: all do."""
+    if mask is None:
+        return None
+    return mask.has_keys if isinstance(mask, BlockMask) else mask.any(-1, keepdim=True)

@@ -1,0 +1,67 @@
+"""Models as exported programs: `torch.export` with any number of context points and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from shiftnp.models import ConvCNP, NeuralProcess
+from shiftnp.models.inputs import make_context
+
+
+class PredictiveMoments(nn.Module):
+    """A model's `forward` beyond its checks, with tensors as outputs: `(xc, yc, xt, mask) -> (mean, std)`."""
+
+    def __init__(self, model: NeuralProcess) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, xc: Tensor, yc: Tensor, xt: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        dist = self.model.distribution(make_context(xc, yc, mask, self.model.dtype), xt)
+        return dist.mean, dist.stddev
+
+
+def export_model(model: NeuralProcess, lattice_cells: int = 1024) -> ExportedProgram:
+    """The model as a program of tensor operations, for any number of tasks, context points and targets from two on.
+
+    The program takes `(xc, yc, xt, mask)` as `model` does, in the dtype of the weights, and returns mean and standard
+    deviation. It checks nothing: pad a smaller context and mask the padding out.
+
+    Args:
+        lattice_cells: size of a ConvCNP's lattice along each input, which a program has to fix; it must cover the
+            context and the margin around it, and be a multiple of `model.net.multiple`. Other models ignore it.
+    """
+    b, nc, nt = 2, 5, 4  # numbers that differ, so that none is taken for another
+
+    def points(n: int, d: int) -> Tensor:
+        return torch.linspace(-1, 1, b * n * d, dtype=model.dtype).view(b, n, d)
+
+    example = points(nc, model.dx), points(nc, model.dy), points(nt, model.dx), torch.ones(b, nc, dtype=torch.bool)
+    tasks, context, targets = Dim("tasks", min=1), Dim("context", min=2), Dim("targets", min=2)
+    shapes = {
+        "xc": {0: tasks, 1: context},
+        "yc": {0: tasks, 1: context},
+        "xt": {0: tasks, 1: targets},
+        "mask": {0: tasks, 1: context},
+    }
+    with fixed_lattice(model, lattice_cells), torch.no_grad():
+        return torch.export.export(PredictiveMoments(model.eval()), example, dynamic_shapes=shapes)
+
+
+@contextmanager
+def fixed_lattice(model: NeuralProcess, cells: int) -> Iterator[None]:
+    """Gives a ConvCNP a lattice of one size for all contexts."""
+    if not isinstance(model, ConvCNP):
+        yield
+        return
+    if cells % model.net.multiple:
+        raise ValueError(f"lattice_cells must be a multiple of {model.net.multiple}, got {cells}.")
+    model.lattice_cells = cells
+    try:
+        yield
+    finally:
+        model.lattice_cells = None

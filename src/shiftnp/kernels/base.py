@@ -1,0 +1,72 @@
+"""What an attention kernel is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from torch import nn
+
+from shiftnp.geometry import Geometry
+from shiftnp.nn.tokens import Context, Tokens
+
+
+class AttentionSize(NamedTuple):
+    """Sizes that all attention layers of a model share.
+
+    Attributes:
+        dz: size of a token.
+        heads, head_dim: number of attention heads and size of each.
+        dims, geometry: number of equivariant inputs, and their geometry.
+    """
+
+    dz: int
+    heads: int
+    head_dim: int
+    dims: int
+    geometry: Geometry
+
+
+class ContextHook(nn.Module, ABC):
+    """Something that a kernel computes once for each data set, before the first attention layer.
+
+    It may add to tokens (`z`), to attention scores (`attention_bias`) and hand the kernel a `summary` of the data set,
+    from which it takes, for instance, phases. All three travel with the tokens.
+    """
+
+    @abstractmethod
+    def context(self, tokens: Tokens, c: Context) -> Tokens:
+        """The context tokens with what the hook adds."""
+
+    @abstractmethod
+    def targets(self, tokens: Tokens, context: Tokens) -> Tokens:
+        """The target tokens with what the hook adds, given the context tokens as `context` returned them."""
+
+
+@dataclass(frozen=True)
+class Kernel(ABC):
+    """A translation-equivariant attention kernel: which module computes attention, with which arguments.
+
+    Its attention module maps `(q: Tokens, k: Tokens, mask: AttentionMask)` to the update of the query tokens
+    `[b, nq, dz]` and their new `offset` `[b, nq, dx]` (None: as before), and sees positions through displacements only.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def attention(self, size: AttentionSize, location_update: bool) -> nn.Module:
+        """A new attention module.
+
+        Args:
+            location_update: whether queries move (eq. 8).
+        """
+
+    def hook(self, size: AttentionSize) -> ContextHook | None:
+        """What the kernel computes of each data set beforehand; None: nothing."""
+        return None
+
+    def to_json(self) -> str | dict[str, Any]:
+        """The kernel as plain data, which `make_kernel` takes back."""
+        arguments = asdict(self)
+        return {"name": self.name, **arguments} if arguments else self.name

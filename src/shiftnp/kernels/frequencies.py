@@ -1,0 +1,83 @@
+"""Frequency vectors of rotary embeddings: learned, except along periodic dimensions, where they are harmonics."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from shiftnp.attention.rotary import Rotation
+from shiftnp.geometry import Geometry
+
+
+class FrequencyBank(nn.Module):
+    """Frequency vectors `w_hr` for each head, of given lengths at initialisation and in random directions.
+
+    Along a dimension of period `P` only whole multiples of `2 pi / P` are continuous across the seam, so there the
+    nearest ones are kept fixed, as integers: `2 pi / P` is multiplied in the precision of the data.
+
+    Args:
+        lengths: radians per unit of input.
+        learned: False: all vectors are fixed, and point into one half-space.
+    """
+
+    def __init__(self, lengths: Float[Tensor, "h r"], dims: int, geometry: Geometry, learned: bool = True) -> None:
+        super().__init__()
+        vectors = lengths[..., None] * normalize(torch.randn(*lengths.shape, dims), dim=-1)
+        if not learned:  # w and -w are the same frequency: neighbours in the bank have the same sign
+            vectors = torch.where(vectors[..., :1] < 0, -vectors, vectors)
+        flat, circular = geometry.flat(dims), geometry.circular
+        self.fundamentals = [2 * math.pi / float(geometry.period_of(i) or 1) for i in circular]
+        self.order = [[*flat, *circular].index(i) for i in range(dims)]
+        self.flat: Tensor | None
+        self.harmonics: Tensor | None
+        if learned and flat:
+            self.flat = nn.Parameter(vectors[..., flat].contiguous())
+        else:
+            self.register_buffer("flat", vectors[..., flat] if flat else None)
+        self.register_buffer("harmonics", None)
+        if circular:
+            self.harmonics = (vectors[..., circular] / torch.tensor(self.fundamentals)).round()
+            for fundamental, along in zip(self.fundamentals, self.harmonics.unbind(-1), strict=True):
+                if float(lengths.max()) < fundamental / 2:
+                    raise ValueError(
+                        f"band ends before the first frequency of a period of {2 * math.pi / fundamental:g}: it must"
+                        f" reach {fundamental:.3g} radians per unit of input, better several times that."
+                    )
+                if not along.any():  # a few vectors may all point in other directions by chance
+                    along[-1, -1] = 1
+
+    def vectors(self, dtype: torch.dtype) -> Float[Tensor, "h r dx"]:
+        """All frequency vectors."""
+        parts = [] if self.flat is None else [self.flat.to(dtype)]
+        if self.harmonics is not None:
+            parts.append(self.harmonics.to(dtype) * self.harmonics.new_tensor(self.fundamentals, dtype=dtype))
+        return torch.cat(parts, -1)[..., self.order]
+
+    def forward(self, x: Float[Tensor, "b n dx"]) -> Rotation:
+        """Rotations by `w_hr . x`."""
+        angle = angles(x[:, None], self.vectors(x.dtype)[:, None])
+        return Rotation(torch.complex(angle.cos(), angle.sin()))
+
+
+def harmonic_phases(
+    vector: Float[Tensor, "b dx"], x: Float[Tensor, "b n dx"], multiples: Float[Tensor, " r"]
+) -> Complex[Tensor, "b 1 n r"]:
+    """`exp(i m w . x)` for multiples `m` of one frequency vector per task."""
+    angle = angles(x, vector[:, None, None].to(x.dtype)) * multiples
+    return torch.complex(angle.cos(), angle.sin())[:, None]
+
+
+def angles(x: Float[Tensor, "*any n dx"], vectors: Float[Tensor, "*more r dx"]) -> Float[Tensor, "*all n r"]:
+    """`w . x`, summed product by product: matrix products may be allowed a rounding that a phase cannot afford."""
+    parts = [x[..., i, None] * vectors[..., i] for i in range(x.shape[-1])]
+    return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
+
+
+def interleaved(band: tuple[float, float], heads: int, n: int) -> Float[Tensor, "h r"]:
+    """Lengths log-spaced over a band and interleaved across heads: each head spans the band, and no two have the
+    same."""
+    return torch.logspace(math.log10(band[0]), math.log10(band[1]), n * heads).view(n, heads).T

@@ -1,0 +1,109 @@
+"""The boundary of a model: what a user passes is checked here, once, and made into what networks take.
+
+Beyond it nothing is checked again, and no control flow depends on the contents of tensors.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from shiftnp.nn.tokens import Context
+
+LARGEST_OUTPUT = 1e6
+"""Networks expect outputs of order one; beyond this they return numbers without meaning, and soon NaN."""
+LARGEST_INPUT = 1e5
+"""The same for inputs, in models that are not translation equivariant."""
+
+
+def check_points(name: str, x: Tensor, dx: int) -> None:
+    """Refuses inputs of a wrong type or shape."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"{name} must be a floating-point torch.Tensor, got {kind}; convert it first.")
+    if x.ndim != 3 or x.shape[-1] != dx:
+        points = "nt" if name == "xt" else "nc"
+        raise ValueError(f"{name} must have shape [b, {points}, dx] with dx = {dx} inputs, got {tuple(x.shape)}.")
+
+
+def check_locations(name: str, x: Tensor, equivariant: bool, there: Tensor | None = None) -> None:
+    """Refuses inputs that are not finite or, in a model that is not equivariant, far from zero (where `there`)."""
+    if x.numel() == 0:
+        return
+    size = x.abs().amax(-1)
+    size = size if there is None else size.masked_fill(~there, 0.0)
+    largest = float(size.max())  # NaN if any is
+    if not math.isfinite(largest):
+        remedy = "drop those points" if name == "xt" else "drop those points or mask them out"
+        raise ValueError(f"{name} holds NaN or inf: {remedy} before predicting.")
+    if not equivariant and largest > LARGEST_INPUT:
+        raise ValueError(
+            f"{name} holds {largest:.3g} at {_where(size)}: this model is not translation equivariant and expects"
+            " inputs of order one, so standardise them or choose an equivariant model."
+        )
+
+
+def check_targets(xt: Tensor, dx: int, equivariant: bool, tasks: int | None = None) -> None:
+    """Refuses bad target inputs."""
+    check_points("xt", xt, dx)
+    if tasks is not None and len(xt) != tasks:
+        raise ValueError(f"xt must hold as many tasks as the context ({tasks}), got {len(xt)}.")
+    check_locations("xt", xt, equivariant)
+
+
+def check_context(xc: Tensor, yc: Tensor, mask: Tensor | None, dx: int, dy: int, equivariant: bool) -> None:
+    """Refuses a bad context."""
+    check_points("xc", xc, dx)
+    if mask is not None:
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+            raise ValueError(f"mask must be a boolean torch.Tensor, True = this point is there, got {kind}.")
+        if mask.shape != xc.shape[:2]:
+            raise ValueError(f"mask must have shape [b, nc] = {tuple(xc.shape[:2])}, got {tuple(mask.shape)}.")
+    check_locations("xc", xc, equivariant, mask)
+    if not isinstance(yc, Tensor) or not yc.is_floating_point():
+        kind = yc.dtype if isinstance(yc, Tensor) else type(yc).__name__
+        raise ValueError(f"yc must be a floating-point torch.Tensor, got {kind}; convert it first.")
+    if yc.shape != (*xc.shape[:2], dy):
+        expected = (*xc.shape[:2], dy)
+        raise ValueError(f"yc must have shape [b, nc, dy] = {expected}, got {tuple(yc.shape)}.")
+    if yc.numel() == 0:
+        return
+    size = yc.abs().nan_to_num(nan=0.0, posinf=math.inf).amax(-1)
+    size = size if mask is None else size.masked_fill(~mask, 0.0)
+    largest = float(size.max())
+    if math.isinf(largest):
+        raise ValueError("yc holds inf: use NaN for a value that was not observed.")
+    if largest > LARGEST_OUTPUT:
+        raise ValueError(
+            f"yc holds {largest:.3g} in size at {_where(size)}: models expect outputs of order one, so standardise"
+            " them, and use NaN for fill values."
+        )
+
+
+def _where(size: Tensor) -> str:
+    task, point = divmod(int(size.argmax()), size.shape[1])
+    return f"point {point} of task {task}"
+
+
+def make_context(xc: Tensor, yc: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Context:
+    """A context without NaN, arbitrary padding or tensors of size zero, as a pure function of good inputs.
+
+    Its mask is never None; `drop_mask` removes it where every point is there.
+    """
+    there = torch.ones(xc.shape[:2], dtype=torch.bool, device=xc.device) if mask is None else mask
+    observed = ~yc.isnan() & there[..., None]
+    there = observed.any(-1)
+    if xc.shape[1] == 0:  # one point that is not there, so that no model has to deal with tensors of size zero
+        xc, yc, observed, there = (t.new_zeros(t.shape[0], 1, *t.shape[2:]) for t in (xc, yc, observed, there))
+    # Padding goes where the data are, so that no displacement becomes large.
+    corner = xc.where(there[..., None], math.inf).amin(1, keepdim=True)
+    xc = xc.where(there[..., None], corner.where(corner.isfinite(), 0.0))
+    return Context(xc, yc.where(observed, 0.0).to(dtype), observed.to(dtype), there)
+
+
+def drop_mask(c: Context) -> Context:
+    """The same context, with None as mask if every point is there: attention is faster without one."""
+    return c._replace(mask=None) if c.mask is None or bool(c.mask.all()) else c
