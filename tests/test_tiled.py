@@ -107,11 +107,11 @@ def test_half_precision_only_where_it_pays(monkeypatch):
     here = torch.device("cpu")
     for pays in (True, False):
         monkeypatch.setattr(tiled, "LOW_PRECISION", pays)
-        assert not tiled.uses_low_precision(here)
+        assert not tiled.uses_low_precision(here, 8)
         with tiled.low_precision():
-            assert tiled.uses_low_precision(here) is pays
+            assert tiled.uses_low_precision(here, 8) is pays
         with torch.autocast("cpu", torch.bfloat16):
-            assert tiled.uses_low_precision(here) is pays
+            assert tiled.uses_low_precision(here, 8) is pays
 
 
 @pytest.mark.parametrize("options", [{}, {"radius": 1.0}, {"period": 16.0}, {"location_update": False}])

@@ -79,7 +79,7 @@ class TEAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         rho = tiled.Net(*self.rho.parameters())
         phi = None if self.phi is None else tiled.Net(*self.phi.parameters())
-        low = tiled.uses_low_precision(q.device)
+        low = tiled.uses_low_precision(q.device, len(rho.b1))
         return tiled.attend(q, k, v, at_q, at_k, rho, phi, self.geometry, pairs, low_precision=low)
 
 
