@@ -98,7 +98,7 @@ def attend(
     return out, _gather(torch.cat([still, *steps]), sight.row)
 
 
-def seen(sight: Sight) -> Bool[Tensor, "b #nq 1"] | None:
+def seen(sight: Sight) -> Bool[Tensor, " b #nq 1"] | None:
     """Which queries see any key. None: all do."""
     if sight is None:
         return None
