@@ -5,6 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import shiftnp  # noqa: F401 (before torch, because it may have to limit what torch uses of the processor)
+
+# isort: split
 import torch
 from hypothesis import settings
 

@@ -13,6 +13,7 @@ from shiftnp.attention import reference, tiled
 from shiftnp.attention.tiled import MLPWeights
 from shiftnp.geometry import Geometry, Positions
 from shiftnp.kernels.mlp import PairwiseMLPAttention
+from shiftnp.models import TETNP
 from shiftnp.nn.mlp import MLP
 from shiftnp.runs.train import arithmetic
 
@@ -88,11 +89,14 @@ def test_single_and_half_precision(low_precision, tolerance):
 
 
 def test_only_the_networks_of_pairs_in_half_precision(monkeypatch):
-    """Nearly all of the work, nearly none of the rounding: the rest of the model stays as it is."""
+    """Nearly all of the work, nearly none of the rounding: the rest of a fresh model stays as it is."""
     monkeypatch.setattr(tiled, "LOW_PRECISION", True)
     batch, gradients = random_batch(b=3, nc=6, nt=5), {}
     for precision in ("float64", "float32", "bf16", "bf16-pairs"):
-        model = small_model("te-tnp").to(torch.float64 if precision == "float64" else torch.float32)
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            model = TETNP(dx=1, dy=1, dz=16, heads=2, head_dim=8, layers=2)
+        model.to(torch.float64 if precision == "float64" else torch.float32)
         with arithmetic("float32" if precision == "float64" else precision, torch.device("cpu")):
             dist = model(batch.xc, batch.yc, batch.xt)
         dist.log_prob(batch.yt).mean().backward()
@@ -100,19 +104,18 @@ def test_only_the_networks_of_pairs_in_half_precision(monkeypatch):
     exact = gradients.pop("float64")
     off = {precision: float((g - exact).norm() / exact.norm()) for precision, g in gradients.items()}
     assert off["float32"] < 1e-5
-    assert off["float32"] < off["bf16-pairs"] < 2e-2
-    assert off["bf16-pairs"] != off["bf16"]
+    assert 10 * off["float32"] < off["bf16-pairs"] < 0.1 * off["bf16"] < 1e-2
 
 
 def test_half_precision_only_where_it_pays(monkeypatch):
     here = torch.device("cpu")
     for pays in (True, False):
         monkeypatch.setattr(tiled, "LOW_PRECISION", pays)
-        assert not tiled.uses_low_precision(here)
+        assert not tiled.uses_low_precision(here, 8)
         with tiled.low_precision():
-            assert tiled.uses_low_precision(here) is pays
+            assert tiled.uses_low_precision(here, 8) is pays
         with torch.autocast("cpu", torch.bfloat16):
-            assert tiled.uses_low_precision(here) is pays
+            assert tiled.uses_low_precision(here, 8) is pays
 
 
 @pytest.mark.parametrize("options", [{}, {"radius": 1.0}, {"period": 16.0}, {"location_update": False}])
@@ -133,9 +136,11 @@ def test_models_use_it(name, options, monkeypatch):
 
 
 MEMORY = """
-import resource, sys, torch
+import sys, torch
+from shiftnp.bench.machine import peak_megabytes
 from shiftnp.models import TETNP
-nc, nt = int(sys.argv[1]), int(sys.argv[2])
+from shiftnp.kernels.mlp import PairwiseMLPAttention
+PairwiseMLPAttention.backend, nc, nt = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 torch.set_num_threads(1)
 torch.manual_seed(0)
 model = TETNP(dx=1, dy=1, dz=32, layers=1)
@@ -145,13 +150,17 @@ def step(nc, nt):
     dist = model(x[:, :nc], x[:, :nc], x[:, nc:])
     dist.log_prob(x[:, nc:]).mean().backward()
 step(8, 8)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_megabytes()
 step(nc, nt)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+print(peak_megabytes() - before)
 """
 
 
 def test_memory_is_that_of_the_points_not_of_the_pairs():
     """900,000 pairs of 32 numbers in two networks would be 500 MB and more."""
-    run = subprocess.run([sys.executable, "-c", MEMORY, "500", "1300"], capture_output=True, text=True, check=True)
-    assert float(run.stdout) < 100
+    added = {}
+    for backend in ("tiled", "reference"):
+        command = [sys.executable, "-c", MEMORY, backend, "500", "1300"]
+        added[backend] = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert added["tiled"] < 50
+    assert added["reference"] > 400  # so the count is able to see it

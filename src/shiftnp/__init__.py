@@ -7,6 +7,8 @@ distribution: `model(xc, yc, xt).mean`. Names are imported when they are first u
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from shiftnp import _cpu as _cpu  # limits oneDNN where it has to, before torch is in use
+
 if TYPE_CHECKING:
     from shiftnp.batch import Batch as Batch
     from shiftnp.compat import load_official as load_official

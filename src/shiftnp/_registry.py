@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class UnknownName(KeyError, ValueError):
+    """A name that does not exist. Printed as its sentence, where a plain KeyError would print it in quotes."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Registry(dict[str, T]):
+    """Entries by name. A name that is not there gives a sentence with the nearest one.
+
+    Args:
+        what: the noun for an entry in that sentence, e.g. "model".
+        entries: the entries by name.
+    """
+
+    def __init__(self, what: str, entries: Mapping[str, T]) -> None:
+        super().__init__(entries)
+        self.what = what
+
+    def __missing__(self, name: object) -> T:
+        raise UnknownName(unknown(name, self, self.what))
 
 
 def choose(name: str, among: Mapping[str, Any], what: str) -> Any:
-    """The entry of that name, or a sentence with the nearest ones."""
+    """The entry of that name, or a sentence with the nearest one."""
     if name not in among:
-        close = get_close_matches(name, among, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(among)}."
-        raise ValueError(f"There is no {what} named {name!r}: {hint}")
+        raise UnknownName(unknown(name, among, what))
     return among[name]
+
+
+def unknown(name: object, among: Iterable[str], what: str) -> str:
+    """The sentence for a name that does not exist, with the nearest one or all of them."""
+    by_lower = {known.lower(): known for known in among}
+    close = get_close_matches(str(name).lower(), by_lower, n=1)
+    hint = f"did you mean {by_lower[close[0]]!r}?" if close else f"there are {', '.join(by_lower.values())}."
+    return f"There is no {what} named {name!r}: {hint}"

@@ -170,7 +170,7 @@ class Geometry:
 
     # --- means -----------------------------------------------------------------------------------------------------
 
-    def average(self, psi: Float[Tensor, "b #m n"], x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b #m dx"]:
+    def average(self, psi: Float[Tensor, " b #m n"], x: Float[Tensor, "b n dx"]) -> Float[Tensor, " b #m dx"]:
         """`sum_n psi_mn x_n` for weights that sum to one; on a circle the direction of `sum_n psi_mn exp(i x_n / R)`.
 
         The latter has no direction where the points balance, as an even ring with equal weights does: no average on a

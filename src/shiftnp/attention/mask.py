@@ -7,7 +7,7 @@ from typing import NamedTuple
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-PairMask = Bool[Tensor, "b #nq nk"] | None
+PairMask = Bool[Tensor, " b #nq nk"] | None
 """Dense: True where the query attends to the key. None: every query attends to every key."""
 
 
@@ -37,7 +37,7 @@ AttentionMask = PairMask | BlockMask
 """Either form."""
 
 
-def has_keys(mask: AttentionMask) -> Bool[Tensor, "b #nq 1"] | None:
+def has_keys(mask: AttentionMask) -> Bool[Tensor, " b #nq 1"] | None:
     """Which queries attend to any key. None: all do."""
     if mask is None:
         return None

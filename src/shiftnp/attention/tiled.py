@@ -24,15 +24,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from shiftnp.attention.mask import PairMask
+from shiftnp.attention.precision import bf16_pays
 from shiftnp.attention.reference import softmax_over_keys
 from shiftnp.geometry import Geometry, Positions
 
 TILE = {"cpu": 4096, "cuda": 1 << 18}
-"""PairMask whose hidden activations are held at once: on a CPU, few enough for the cache."""
-
+"""Pairs whose hidden activations are held at once: on a CPU, few enough for the cache."""
 
 LOW_PRECISION: bool | None = None
-"""Whether networks run in bfloat16 when they are allowed to (None: where the processor multiplies it itself)."""
+"""Whether bfloat16 pays (None: where it measures faster than float32)."""
 _allowed = ContextVar("_allowed", default=False)
 
 
@@ -46,18 +46,19 @@ def low_precision() -> Iterator[None]:
         _allowed.reset(before)
 
 
-def uses_low_precision(device: torch.device) -> bool:
-    """Whether networks run in bfloat16 here and now."""
-    return (_allowed.get() or torch.is_autocast_enabled(device.type)) and low_precision_pays(device)
+def allows_low_precision(device: torch.device) -> bool:
+    """Whether networks may run in bfloat16 here and now."""
+    return _allowed.get() or torch.is_autocast_enabled(device.type)
 
 
-def low_precision_pays(device: torch.device) -> bool:
-    """Whether it is worth it: emulated, bfloat16 is tens of times slower than float32."""
-    if LOW_PRECISION is not None:
-        return LOW_PRECISION
-    if device.type != "cpu":
-        return True
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+def uses_low_precision(device: torch.device, width: int) -> bool:
+    """Whether networks of that width do so: they may, and it pays."""
+    return allows_low_precision(device) and low_precision_pays(device, width)
+
+
+def low_precision_pays(device: torch.device, width: int) -> bool:
+    """Whether products of that width are faster in bfloat16 than in float32 on that device."""
+    return bf16_pays(device, width) if LOW_PRECISION is None else LOW_PRECISION
 
 
 class MLPWeights(NamedTuple):

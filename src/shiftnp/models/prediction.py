@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from shiftnp.attention.tiled import uses_low_precision
+from shiftnp.attention.tiled import allows_low_precision
 from shiftnp.models.inputs import check_targets
 
 Array = Tensor | np.ndarray
@@ -191,7 +191,7 @@ class Last:
         """
         device = next(module.parameters()).device
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
-        settings = repr((*autocast, uses_low_precision(device), module.training))
+        settings = repr((*autocast, allows_low_precision(device), module.training))
         key = fingerprint({**module.state_dict(), **inputs}, settings)
         known, result = self.results.get(module, (b"", None))
         if known != key:

@@ -23,7 +23,7 @@ class Lattice(NamedTuple):
     corner: Float[Tensor, "b 1 dx"]  # of the context, in the dtype of the inputs
     offset: Float[Tensor, "b 1 dx"]  # of the first cell from there: small, and so exact however far away the data are
     step: float
-    mask: Bool[Tensor, "b *cells"]
+    mask: Bool[Tensor, " b *cells"]
 
     def position(self, x: Float[Tensor, "b n dx"], dtype: torch.dtype) -> Float[Tensor, "b n dx"]:
         """Places counted in cells from the first one."""

@@ -27,7 +27,7 @@ class CNN(nn.Module):
         self.lift = convolution(dx, c_in, channels, 1)
         self.convs = nn.ModuleList(convolution(dx, channels, channels, kernel) for _ in range(layers))
 
-    def forward(self, h: Float[Tensor, "b c *cells"], mask: Bool[Tensor, "b *cells"]) -> Float[Tensor, "b d *cells"]:
+    def forward(self, h: Float[Tensor, "b c *cells"], mask: Bool[Tensor, " b *cells"]) -> Float[Tensor, "b d *cells"]:
         keep = mask[:, None]
         h = self.lift(h) * keep
         for conv in self.convs:
@@ -53,7 +53,7 @@ class UNet(nn.Module):
         self.down = nn.ModuleList(convolution(dx, channels, channels, kernel) for _ in range(layers // 2 + 1))
         self.up = nn.ModuleList(convolution(dx, 2 * channels, channels, kernel) for _ in range(layers // 2))
 
-    def forward(self, h: Float[Tensor, "b c *cells"], mask: Bool[Tensor, "b *cells"]) -> Float[Tensor, "b d *cells"]:
+    def forward(self, h: Float[Tensor, "b c *cells"], mask: Bool[Tensor, " b *cells"]) -> Float[Tensor, "b d *cells"]:
         dx = mask.ndim - 1
         every_other = (slice(None), slice(None), *[slice(None, None, 2)] * dx)
         keep = mask[:, None]

@@ -58,6 +58,7 @@ def train(
     state = State.of(run, fabric.device)
     model, judged, optimiser = state.model, state.judged, state.optimiser
     module, stepper = fabric.setup(model, optimiser)
+    width = next(model.decoder.parameters()).shape[0]
 
     test_set = replace(task.test_sets()["valid"], tasks=settings.valid_tasks)
     mixture = run.config.model_settings.get("likelihood") == "mixture"
@@ -70,13 +71,12 @@ def train(
     with Journal(run, state.step, state.seconds, writes, tensorboard, quiet) as journal, asked_to_stop() as asked:
         if state.threads != torch.get_num_threads():
             journal.say(f"Trained with {state.threads} threads so far, so last digits may change.")
-        if settings.precision != "float32" and not tiled.low_precision_pays(fabric.device):
-            instead = "bf16-pairs is float32" if settings.precision == "bf16-pairs" else "bf16 is slower than float32"
-            journal.say(f"This processor has no bfloat16: {instead} here.")
+        if settings.precision != "float32" and not tiled.low_precision_pays(fabric.device, width):
+            journal.say(f"bfloat16 is not faster than float32 here, so --precision {settings.precision} is float32.")
         saved, scores = time.perf_counter(), torch.zeros(0)
         while state.step < settings.steps:
             batch = next(batches).to(fabric.device)
-            with arithmetic(settings.precision, fabric.device):
+            with arithmetic(settings.precision, fabric.device, width):
                 prediction = module(batch.xc, batch.yc, batch.xt, batch.mask_c)
             loss = -log_likelihood(prediction, batch.yt, batch.mask_t).mean()
             stepper.zero_grad()
@@ -173,11 +173,14 @@ class State:
         }
 
 
-def arithmetic(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """What a forward pass in that precision runs in."""
+def arithmetic(
+    precision: Precision, device: torch.device, width: int = 128
+) -> contextlib.AbstractContextManager[Any]:
+    """What a forward pass in that precision runs in: bfloat16 only where it pays for a model of that width."""
     if precision == "bf16-pairs":
         return tiled.low_precision()
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+    pays = precision == "bf16" and tiled.low_precision_pays(device, width)
+    return torch.autocast(device.type, torch.bfloat16, enabled=pays)
 
 
 def update(state: State, stepper: Any, run: Run) -> None:

@@ -73,7 +73,7 @@ def read_images(dataset: str, part: str, folder: Path | str | None = None) -> UI
     return images
 
 
-def read_idx(path: Path) -> UInt8[np.ndarray, "n *shape"]:
+def read_idx(path: Path) -> UInt8[np.ndarray, " n *shape"]:
     """An array of bytes in the IDX format of MNIST, gzipped or not."""
     data = path.read_bytes()
     if data[:2] == b"\x1f\x8b":
