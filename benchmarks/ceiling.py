@@ -14,7 +14,8 @@ from rich.progress import track
 
 from shiftnp.metrics import log_likelihood
 from shiftnp.tasks.base import generator_for
-from shiftnp.tasks.gp import BayesOptimal, GPOracle, GPTask
+from shiftnp.tasks.gp import GPTask
+from shiftnp.tasks.gp_posterior import BayesOptimal, GPOracle
 
 SEED, BATCHES = 1, 64
 

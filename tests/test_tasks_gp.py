@@ -11,8 +11,9 @@ from conftest import small_model
 from shiftnp import TASKS, log_likelihood
 from shiftnp.tasks.base import Stream, TestSet, generator_for
 from shiftnp.tasks.ceiling import ceiling
-from shiftnp.tasks.gp import BayesOptimal, GPOracle, GPTask
-from shiftnp.tasks.gp_kernels import KERNELS
+from shiftnp.tasks.gp import GPTask
+from shiftnp.tasks.gp_kernels import COVARIANCES
+from shiftnp.tasks.gp_posterior import BayesOptimal, GPOracle
 
 
 def generator(seed=0):
@@ -38,7 +39,7 @@ def test_inputs_lie_in_their_ranges_and_shift():
     assert {b.xc.shape[1] for b in batches} <= set(range(1, 65))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", COVARIANCES)
 def test_covariance_of_samples_is_the_kernel(kernel):
     """Products of two targets, averaged by distance, against the kernel plus noise."""
     task = GPTask(kernels=(kernel,), length=(1.0, 1.0), noise=0.3, points=(1, 1), targets=32)
@@ -50,7 +51,7 @@ def test_covariance_of_samples_is_the_kernel(kernel):
     d, product = d[:, i, j], (y @ y.mT)[:, i, j]
     for low in (0.0, 0.25, 0.5, 1.0, 2.0):
         near = (d >= low) & (d < low + 0.1)
-        expected = KERNELS[kernel](d[near][:, None], torch.ones(int(near.sum()))).mean()
+        expected = COVARIANCES[kernel](d[near][:, None], torch.ones(int(near.sum()))).mean()
         assert product[near].mean().item() == pytest.approx(expected.item(), abs=0.06)
 
 
@@ -67,7 +68,7 @@ def test_posterior_is_that_of_the_textbook():
     batch, truth = task.sample_with_truth(4, generator())
     dist = GPOracle(task, truth)(batch.xc, batch.yc, batch.xt)
     for b in range(4):
-        kernel, length = KERNELS[task.kernels[truth.kernel[b]]], truth.length[b]
+        kernel, length = COVARIANCES[task.kernels[truth.kernel[b]]], truth.length[b]
 
         def k(a, c, kernel=kernel, length=length):
             d = a.double()[:, None] - c.double()
@@ -111,7 +112,7 @@ def test_sums_of_kernels_have_unit_variance_and_two_length_scales():
     one = truth._replace(kernel=truth.kernel[:1], length=truth.length[:1])
     expected = (
         sum(
-            KERNELS[k](torch.ones(1, 1, 1, 1).double(), one.length[:, j, None, None])
+            COVARIANCES[k](torch.ones(1, 1, 1, 1).double(), one.length[:, j, None, None])
             for j, k in enumerate(("se", "periodic"))
         )
         / 2
