@@ -27,8 +27,8 @@ class Task(ABC):
     """A distribution over small data sets, each split into context and targets.
 
     A new task is a frozen dataclass that inherits from this class, in a file of its own, and a line in `TASKS`
-    (`shiftnp.tasks`). Its fields are its settings: plain values that survive a round trip through JSON, where tuples
-    become lists. A wrong value is refused in `__post_init__`, in one sentence that names the setting.
+    (`shiftnp.tasks`). Its fields are its settings: plain values that can be written as JSON, tuples instead of
+    lists. A wrong value is refused in `__post_init__`, in one sentence that names the setting.
 
     It has to define `dx`, `dy`, `sample`, `test_sets` and `draw`. The rest has defaults:
 

@@ -93,8 +93,6 @@ class TableTask(Task):
             raise ValueError(f"shares must be positive and points at least 2, got {self.shares} and {self.points}.")
         if self.path is not None:
             object.__setattr__(self, "path", str(self.path))  # a task can be written as JSON
-        if isinstance(self.fixed_scaling, dict):
-            object.__setattr__(self, "fixed_scaling", Scaling(**self.fixed_scaling))
         object.__setattr__(self, "dx", len(self.inputs))
         object.__setattr__(self, "dy", len(self.outputs))
 
