@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shiftnp.baselines import BASELINES
 from shiftnp.experiments.base import Column, Experiment
-from shiftnp.plots.calibration import LEVELS, draw_calibration
+from shiftnp.metrics import COVERAGE
+from shiftnp.plots.calibration import draw_calibration
 from shiftnp.plots.learning import Curve, draw_learning
 from shiftnp.plots.scores import Series, draw_bins, draw_dots, draw_sweep
 from shiftnp.report.page import Block, Heading, Paragraph, Picture
@@ -176,7 +177,7 @@ def _to_show(experiment: Experiment, lines: Sequence[Line], task: str) -> list[L
 
 def calibration_picture(done: Sequence[Line], columns: Sequence[Column]) -> list[Block]:
     def covered(line: Line, column: Column) -> list[Measured | None]:
-        values = [line.value(column, "coverage", str(level)) for level in LEVELS]
+        values = [line.value(column, "coverage", name) for name in COVERAGE]
         return [v and (100 * v[0], 100 * v[1]) for v in values]
 
     panels = _not_empty({c.title: _series(done, lambda line, c=c: covered(line, c)) for c in columns})  # type: ignore[misc]

@@ -29,12 +29,11 @@ from shiftnp.baselines.gp import GPBaseline
 from shiftnp._io import write_json
 from shiftnp.runs.run import Run
 from shiftnp._registry import choose
-from shiftnp.metrics import calibration_error, coverage, crps, log_likelihood, pit_below, squared_error
+from shiftnp.metrics import COVERAGE, calibration_error, coverage, crps, log_likelihood, pit_below, squared_error
 from shiftnp.models import NeuralProcess
 from shiftnp.tasks import TestSet
 
 FORMAT = 1  # of evaluation.json
-COVERAGE = {"50": 0.5, "90": 0.9, "95": 0.95}
 ABSURD = -10.0  # nats per target: what no sensible prediction scores, and what a mean over tasks can hide
 Summary = dict[str, Any]
 
@@ -198,7 +197,7 @@ def evaluate(
     about, model = describe(run, device), run.model(device)
     while describe(run, device) != about:  # a training that goes on has just written newer weights
         about, model = describe(run, device), run.model(device)
-    mixture = isinstance(model, NeuralProcess) and model.config["likelihood"] == "mixture"
+    mixture = isinstance(model, NeuralProcess) and model.likelihood.ceiling == "mixture"
     best = {name: best_possible(test_set, mixture) if gap else None for name, test_set in chosen.items()}
     done: dict[str, Summary] = {}
     with contextlib.suppress(ValueError):  # a damaged file is written anew

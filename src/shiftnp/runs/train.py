@@ -60,7 +60,7 @@ def train(
     module, stepper = fabric.setup(model, optimiser)
 
     test_set = replace(task.test_sets()["valid"], tasks=settings.valid_tasks)
-    mixture = run.config.model_settings.get("likelihood") == "mixture"
+    mixture = model.likelihood.ceiling == "mixture"
     best = best_possible(test_set, mixture) if gap and fabric.is_global_zero else None
     valid = list(test_set)
     stream = Stream(task, settings.batch_size, settings.seed, fabric.global_rank, fabric.world_size, state.step)
