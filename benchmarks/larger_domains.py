@@ -23,7 +23,8 @@ from shiftnp.runs.config import RunConfig, Training
 from shiftnp.runs.run import Run
 from shiftnp.runs.train import train
 from shiftnp.tasks.base import generator_for
-from shiftnp.tasks.gp import GPOracle, GPTask
+from shiftnp.tasks.gp import GPTask
+from shiftnp.tasks.gp_posterior import GPOracle
 
 TASK: dict[str, Any] = {"kernels": ("se", "matern52"), "length": (0.2, 0.5), "points": (16, 48), "targets": 32}
 TASK |= {"context": (-2.0, 2.0), "target": (-2.0, 2.0)}

@@ -151,9 +151,10 @@ def test_bad_targets_are_refused(name):
     dist, y = gaussian(), gauss(3, 4, 2)
     with pytest.raises(ValueError, match=r"yt must have shape \[b, nt, dy\] = \(3, 4, 2\), got \(3, 4, 1\)"):
         METRICS[name](dist, y[..., :1])
-    y[1, 2, 0] = math.nan
-    with pytest.raises(ValueError, match="yt holds NaN at targets that are there"):
-        METRICS[name](dist, y)
+    for bad in (math.nan, math.inf):
+        y[1, 2, 0] = bad
+        with pytest.raises(ValueError, match="yt holds NaN or inf at targets that are there"):
+            METRICS[name](dist, y)
 
 
 def test_other_distributions_are_refused():

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal
 
+from shiftnp.scaling import Scaling
 from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.climate import ClimateTask, split_times
 from shiftnp.tasks.climate_files import date
 from shiftnp.tasks.climate_grid import REGIONS, interpolate
-from shiftnp.tasks.scaling import Scaling
 
 xr = pytest.importorskip("xarray")
 
@@ -76,7 +76,7 @@ def points(task, batch):
         for v, mask in ((batch.xc, batch.mask_c), (batch.xt, batch.mask_t))
     ]
     keep = torch.cat(there, 1)
-    return task.standardisation.undo_x(x)[keep].numpy(), task.standardisation.undo_y(y)[keep].numpy()[:, 0]
+    return task.scaling.undo_x(x)[keep].numpy(), task.scaling.undo_y(y)[keep].numpy()[:, 0]
 
 
 def check_against_the_formula(task, lon_is=lambda lon: lon):
@@ -144,7 +144,7 @@ def test_crops_have_the_shape_and_context_of_the_paper(tmp_path):
         shares.append(nc / 1125)
     assert 0.01 <= min(shares) < 0.05
     assert 0.29 < max(shares) <= 1 / 3 + 1e-3
-    x = task.standardisation.undo_x(torch.cat([batch.xc, batch.xt], 1))[0].numpy().round(4)
+    x = task.scaling.undo_x(torch.cat([batch.xc, batch.xt], 1))[0].numpy().round(4)
     lat, lon, days = (np.unique(x[:, k]) for k in range(3))
     assert (len(lat), len(lon), len(days)) == (15, 15, 5)
     np.testing.assert_allclose(np.diff(days), 0.25, atol=2e-4)  # six hours
@@ -183,7 +183,7 @@ def test_sea_is_left_out_and_what_is_there_is_masked(tmp_path):
 
 def test_standardisation_is_that_of_training_region_and_times_alone(tmp_path):
     task = ClimateTask(write(tmp_path / "a.nc"))
-    scaling = task.standardisation
+    scaling = task.scaling
     data = task._region
     train = split_times(60, 5, (0.7, 0.1, 0.2), 12, 1) == 0
     inside = celsius(data.lat, data.lon, np.arange(60) * 6.0)[train]
@@ -193,7 +193,7 @@ def test_standardisation_is_that_of_training_region_and_times_alone(tmp_path):
     assert scaling.x_std[2] == pytest.approx(data.days[train].std())
     assert Scaling(**json.loads(json.dumps(dataclasses.asdict(scaling)))) == scaling
     for test in task.test_sets().values():
-        assert test.task.standardisation == scaling
+        assert test.task.scaling == scaling
 
     # Nothing outside moves it: neither other regions nor other times.
     def spoilt(path):
@@ -207,7 +207,7 @@ def test_standardisation_is_that_of_training_region_and_times_alone(tmp_path):
         other.to_netcdf(tmp_path / "spoilt.nc", engine="h5netcdf")
         return tmp_path / "spoilt.nc"
 
-    assert ClimateTask(spoilt(tmp_path / "a.nc")).standardisation == scaling
+    assert ClimateTask(spoilt(tmp_path / "a.nc")).scaling == scaling
 
 
 def test_training_validation_and_tests_share_no_time(tmp_path):
@@ -242,7 +242,7 @@ def test_crops_do_not_reach_over_missing_files(tmp_path):
     task = ClimateTask(tmp_path / "*.nc", size=(4, 4, 5), shares=(0.8, 0.1, 0.1))
     assert len(task.source.parts) == 2
     batch = task.sample(64, generator())
-    days = task.standardisation.undo_x(torch.cat([batch.xc, batch.xt], 1))[..., 2]
+    days = task.scaling.undo_x(torch.cat([batch.xc, batch.xt], 1))[..., 2]
     assert (days.amax(1) - days.amin(1)).max() < 1.01
     assert days.max() - days.min() > 20
 
@@ -408,9 +408,9 @@ def test_a_task_comes_back_from_json():
     code = """
 import dataclasses, json
 from shiftnp.tasks.climate import ClimateTask
-from shiftnp.tasks.scaling import Scaling
+from shiftnp.scaling import Scaling
 scaling = Scaling("abcd", "e", [0] * 4, [1] * 4, [0], [1])
-task = ClimateTask(region=(50, 58, -10, 2), size=(4, 4, 2), scaling=scaling)
+task = ClimateTask(region=(50, 58, -10, 2), size=(4, 4, 2), fixed_scaling=scaling)
 assert ClimateTask(**json.loads(json.dumps(dataclasses.asdict(task)))) == task
 try:
     ClimateTask(region=[1, 2, 3])

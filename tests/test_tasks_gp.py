@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -10,9 +10,10 @@ import torch
 from conftest import small_model
 from shiftnp import TASKS, log_likelihood
 from shiftnp.tasks.base import Stream, TestSet, generator_for
-from shiftnp.tasks.ceiling import ceiling
-from shiftnp.tasks.gp import BayesOptimal, GPOracle, GPTask
-from shiftnp.tasks.gp_kernels import KERNELS
+from shiftnp.tasks.ceiling import PACKAGED, ceiling, compute, read
+from shiftnp.tasks.gp import GPTask
+from shiftnp.tasks.gp_kernels import COVARIANCES
+from shiftnp.tasks.gp_posterior import BayesOptimal, GPOracle
 
 
 def generator(seed=0):
@@ -38,7 +39,7 @@ def test_inputs_lie_in_their_ranges_and_shift():
     assert {b.xc.shape[1] for b in batches} <= set(range(1, 65))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", COVARIANCES)
 def test_covariance_of_samples_is_the_kernel(kernel):
     """Products of two targets, averaged by distance, against the kernel plus noise."""
     task = GPTask(kernels=(kernel,), length=(1.0, 1.0), noise=0.3, points=(1, 1), targets=32)
@@ -50,7 +51,7 @@ def test_covariance_of_samples_is_the_kernel(kernel):
     d, product = d[:, i, j], (y @ y.mT)[:, i, j]
     for low in (0.0, 0.25, 0.5, 1.0, 2.0):
         near = (d >= low) & (d < low + 0.1)
-        expected = KERNELS[kernel](d[near][:, None], torch.ones(int(near.sum()))).mean()
+        expected = COVARIANCES[kernel](d[near][:, None], torch.ones(int(near.sum()))).mean()
         assert product[near].mean().item() == pytest.approx(expected.item(), abs=0.06)
 
 
@@ -67,7 +68,7 @@ def test_posterior_is_that_of_the_textbook():
     batch, truth = task.sample_with_truth(4, generator())
     dist = GPOracle(task, truth)(batch.xc, batch.yc, batch.xt)
     for b in range(4):
-        kernel, length = KERNELS[task.kernels[truth.kernel[b]]], truth.length[b]
+        kernel, length = COVARIANCES[task.kernels[truth.kernel[b]]], truth.length[b]
 
         def k(a, c, kernel=kernel, length=length):
             d = a.double()[:, None] - c.double()
@@ -81,11 +82,51 @@ def test_posterior_is_that_of_the_textbook():
 
 
 @pytest.mark.parametrize(
-    "change", [{"kernels": ("rational",)}, {"length": (0, 1)}, {"points": (5, 2)}, {"noise": 0}, {"train_targets": 0}]
+    "change",
+    [
+        {"kernels": ("rational",)},
+        {"kernels": (1, 2)},
+        {"kernels": "se"},
+        {"kernels": ()},
+        {"length": (0, 1)},
+        {"length": (1.0,)},
+        {"points": (5, 2)},
+        {"points": (1.5, 2)},
+        {"points": 5},
+        {"noise": 0},
+        {"noise": "low"},
+        {"context": ()},
+        {"context": (1, 0)},
+        {"target": (0, math.inf)},
+        {"shift": "far"},
+        {"bimodal": "yes"},
+        {"targets": 2.5},
+        {"dx": "1"},
+        {"train_targets": 0},
+    ],
+    ids=str,
 )
 def test_bad_settings_are_refused_by_name(change):
-    with pytest.raises(ValueError, match=next(iter(change))):
-        GPTask(**change)
+    with pytest.raises(ValueError, match=f"^{next(iter(change))} must"):
+        unchecked(**change)
+
+
+def unchecked(**settings):
+    """A task without the checks of annotations, which only tests have."""
+    task = object.__new__(GPTask)
+    for field in fields(GPTask):
+        object.__setattr__(task, field.name, settings.get(field.name, field.default))
+    task.__post_init__()
+    return task
+
+
+def test_equal_settings_make_equal_tasks():
+    """Whether they come from JSON, which has lists, or as ints where floats are meant."""
+    task = unchecked(kernels=["se"], points=[1, 3], length=[1, 2], context=[-2, 2], noise=1, shift=0)
+    same = GPTask(kernels=("se",), points=(1, 3), length=(1.0, 2.0), context=(-2.0, 2.0), noise=1.0)
+    assert task == same
+    assert repr(task) == repr(same)
+    assert hash(task) == hash(same)
 
 
 @pytest.mark.parametrize("dx", [2, 3])
@@ -111,7 +152,7 @@ def test_sums_of_kernels_have_unit_variance_and_two_length_scales():
     one = truth._replace(kernel=truth.kernel[:1], length=truth.length[:1])
     expected = (
         sum(
-            KERNELS[k](torch.ones(1, 1, 1, 1).double(), one.length[:, j, None, None])
+            COVARIANCES[k](torch.ones(1, 1, 1, 1).double(), one.length[:, j, None, None])
             for j, k in enumerate(("se", "periodic"))
         )
         / 2
@@ -259,3 +300,43 @@ def test_ceilings_are_kept(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
     file.write_bytes(b"rubbish")  # a broken file is made again
     assert torch.equal(ceiling(test_set, tmp_path).mixture, first.mixture)
+
+
+def test_a_longer_ceiling_serves_whole_batches(tmp_path):
+    """A last batch that is not whole is drawn differently, and has to be computed."""
+    test_set = TestSet(GPTask(kernels=("se",), targets=4, points=(1, 5)), seed=1, tasks=7, batch_size=2)
+    longer = ceiling(test_set, tmp_path)
+    for tasks in (2, 6):
+        fewer = replace(test_set, tasks=tasks)
+        found = read(fewer, tmp_path)
+        assert torch.equal(found.gaussian, longer.gaussian[:tasks])
+        torch.testing.assert_close(found.gaussian, compute(fewer).gaussian)
+    assert read(replace(test_set, tasks=5), tmp_path) is None
+    assert read(replace(test_set, tasks=8), tmp_path) is None
+    assert read(replace(test_set, batch_size=1), tmp_path) is None
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["gp-1d", "gp-1d-bimodal"])
+def test_ceilings_of_named_test_sets_come_with_the_package(name, tmp_path, monkeypatch):
+    def refuse(test_set):
+        raise AssertionError("computed")
+
+    monkeypatch.setattr("shiftnp.tasks.ceiling.compute", refuse)
+    task = TASKS[name]()
+    for test_set in task.test_sets().values():
+        for mixture in (True, False):
+            found = task.ceiling(test_set, mixture, tmp_path)
+            assert found.shape == (test_set.tasks,)
+            assert torch.equal(task.ceiling(replace(test_set, tasks=64), mixture, tmp_path), found[:64])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "test_set"), [("gp-1d", "valid"), ("gp-1d-bimodal", "delta-0.0")])
+def test_packaged_ceilings_are_what_is_computed(name, test_set):
+    test_set = TASKS[name]().test_sets()[test_set]
+    packaged, computed = read(test_set, PACKAGED), compute(replace(test_set, tasks=16))
+    for a, b in zip(packaged, computed, strict=True):
+        torch.testing.assert_close(a[:16], b, rtol=0, atol=1e-5)
+    oracle, mixture, gaussian = (column.mean() for column in packaged)
+    assert oracle > mixture > gaussian

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal
 
-from shiftnp.tasks.scaling import Scaling
+from shiftnp.scaling import Scaling
 from shiftnp.tasks.table import TableTask, some
 
 pd = pytest.importorskip("pandas")
@@ -38,7 +38,7 @@ def rows_of(task, batch, which="ct"):
         for y, mask, name in ((batch.yc, batch.mask_c, "c"), (batch.yt, batch.mask_t, "t")):
             keep = slice(None) if mask is None else mask[i]
             if name in which:
-                seen.append(task.standardisation.undo_y(y[i][keep])[:, 0].round().long())
+                seen.append(task.scaling.undo_y(y[i][keep])[:, 0].round().long())
         out.append(torch.cat(seen).tolist())
     return out
 
@@ -65,7 +65,7 @@ def test_training_validation_and_tests_share_no_group_or_row(group, order):
     for name, part in sets.items():
         batch = part.sample(128, generator())
         seen[name] = {row // 30 if group else row for rows in rows_of(part, batch) for row in rows}
-        assert part.standardisation == task.standardisation
+        assert part.scaling == task.scaling
     assert not seen["train"] & seen["valid"]
     assert not seen["train"] & seen["test"]
     assert not seen["valid"] & seen["test"]
@@ -79,11 +79,11 @@ def test_standardisation_is_that_of_the_training_rows():
     frame = stations()
     task = TableTask(frame=frame, group="day", order="sorted", **ROLES)
     train = frame[frame.t < 28 * 30]
-    scaling = task.standardisation
+    scaling = task.scaling
     assert scaling.x_mean == pytest.approx((train.lon.mean(), train.lat.mean()))
     assert scaling.y_std == pytest.approx((train.t.std(ddof=0),))
     frame.loc[frame.t >= 28 * 30, "lon"] += 100
-    assert TableTask(frame=frame, group="day", order="sorted", **ROLES).standardisation == scaling
+    assert TableTask(frame=frame, group="day", order="sorted", **ROLES).scaling == scaling
     assert Scaling(**json.loads(json.dumps(dataclasses.asdict(scaling)))) == scaling
 
 
@@ -145,7 +145,7 @@ def test_dates_become_days(zone):
     frame["when"] = frame["day"].dt.tz_localize(zone)
     task = TableTask(frame=frame, inputs=("when", "lat"), outputs=("t",))
     np.testing.assert_allclose(task.table.x[:, 0], days - (0 if zone is None else 1 / 24))
-    assert task.standardisation.inputs == ("when (days since 1970-01-01)", "lat")
+    assert task.scaling.inputs == ("when (days since 1970-01-01)", "lat")
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.parquet"])

@@ -19,7 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import TETNP, TNP, NeuralProcess
 from shiftnp.plots.curves import draw_prediction
-from shiftnp.tasks.gp import GPOracle, GPTask
+from shiftnp.tasks.gp import GPTask
+from shiftnp.tasks.gp_posterior import GPOracle
 
 # Small enough that both models learn to use the data within a minute on two cores.
 TASK = GPTask(kernels=("se",), length=(0.4, 1.0), noise=0.1, points=(3, 24), targets=48)

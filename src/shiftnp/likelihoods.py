@@ -1,9 +1,24 @@
-"""From the decoder's output to a predictive distribution of event shape `[dy]` and batch shape `[b, nt]`.
+"""Likelihoods: from the decoder's output to a predictive distribution of batch shape `[b, nt]` and event shape `[dy]`.
 
-Each variance is `softplus(raw) + floor`; the floor keeps densities bounded.
+A new likelihood is one class that inherits from `Likelihood` and one line in `LIKELIHOODS`:
+
+- Its constructor takes what it needs of `dy` (number of outputs), `floor` (added to every variance, which keeps
+  densities bounded) and `components` (number of Gaussians in a mixture), by these names. Other arguments need defaults.
+  It sets `d_in`, the number of values that it takes per target.
+- `forward` turns these values into a distribution: a Gaussian with independent channels, `Independent(Normal, 1)`, a
+  mixture of such Gaussians, `MixtureSameFamily`, or a distribution of its own with a method `components()` that
+  returns it as a mixture of Gaussians. All metrics and samples follow from that.
+- `ceiling` says what its log-likelihood is compared with where the best possible prediction is known.
+
+`tests/test_likelihoods.py` tests every entry of `LIKELIHOODS`.
 """
 
 from __future__ import annotations
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -12,45 +27,54 @@ from torch.distributions import Categorical, Distribution, Independent, MixtureS
 from torch.nn.functional import softplus
 
 
-def normal(mean: Float[Tensor, "*any dy"], raw: Float[Tensor, "#*any dy"], floor: float) -> Distribution:
-    """Independent channels with variance `softplus(raw) + floor`."""
-    std = (softplus(raw) + floor).sqrt().expand_as(mean)
-    # A training step with a broken number must reach the loss, where it is counted, and not stop here.
-    return Independent(Normal(mean, std, validate_args=False), 1, validate_args=False)
+class Likelihood(nn.Module, ABC):
+    """A map from the decoder's output to a distribution, with or without parameters of its own."""
+
+    d_in: int
+    """Number of values that it takes per target, which is the width of the decoder's last layer."""
+    ceiling: ClassVar[Literal["gaussian", "mixture"]] = "gaussian"
+    """The best possible prediction of this form: "gaussian", with one mean and variance per target, or "mixture", the
+    exact posterior, where predictions may have several modes."""
+
+    @abstractmethod
+    def forward(self, raw: Float[Tensor, "b nt d_in"]) -> Distribution:
+        """The predictive distribution at every target."""
 
 
-class Heteroscedastic(nn.Module):
-    """Normal with a learned variance at every point."""
+class Heteroscedastic(Likelihood):
+    """Gaussian with a variance of its own at every target: `softplus(raw) + floor`."""
 
-    def __init__(self, dy: int, floor: float, components: int) -> None:
+    def __init__(self, dy: int, floor: float) -> None:
         super().__init__()
         self.dy, self.floor, self.d_in = dy, floor, 2 * dy
 
-    def forward(self, out: Float[Tensor, "b nt d"]) -> Distribution:
-        mean, raw = out.split(self.dy, dim=-1)
-        return normal(mean, raw, self.floor)
+    def forward(self, raw: Float[Tensor, "b nt d_in"]) -> Distribution:
+        mean, variance = raw.split(self.dy, dim=-1)
+        return normal(mean, variance, self.floor)
 
 
-class Homoscedastic(nn.Module):
-    """Normal with one learned noise for each output, the same at every point: variance `softplus(GAIN raw) + floor`.
+class Homoscedastic(Likelihood):
+    """Gaussian with one learned variance for each output, the same at every target: `softplus(GAIN raw) + floor`.
 
-    An optimiser like Adam moves every number by about its learning rate a step, however much there is to gain. A
-    single number that has to cover orders of magnitude needs the gain to get there as soon as the network does.
+    An optimiser like Adam changes every parameter by about its learning rate a step, however large the gradient. A
+    single parameter that has to cover orders of magnitude needs the gain to get there as soon as the network does.
     """
 
     GAIN = 30.0
 
-    def __init__(self, dy: int, floor: float, components: int) -> None:
+    def __init__(self, dy: int, floor: float) -> None:
         super().__init__()
         self.floor, self.d_in = floor, dy
         self.raw = nn.Parameter(torch.zeros(dy))
 
-    def forward(self, out: Float[Tensor, "b nt d"]) -> Distribution:
-        return normal(out, self.GAIN * self.raw.to(out.dtype), self.floor)
+    def forward(self, raw: Float[Tensor, "b nt d_in"]) -> Distribution:
+        return normal(raw, self.GAIN * self.raw.to(raw.dtype), self.floor)
 
 
-class Mixture(nn.Module):
-    """Mixture of `K` Gaussians over the joint outputs of a point: what an uncertain choice between hypotheses needs."""
+class Mixture(Likelihood):
+    """Mixture of `components` Gaussians over the joint outputs of a target, for predictions with several modes."""
+
+    ceiling = "mixture"
 
     def __init__(self, dy: int, floor: float, components: int) -> None:
         super().__init__()
@@ -59,38 +83,83 @@ class Mixture(nn.Module):
         self.dy, self.floor, self.components = dy, floor, components
         self.d_in = components * (1 + 2 * dy)
 
-    def forward(self, out: Float[Tensor, "b nt d"]) -> Distribution:
-        logits, rest = out.split([self.components, self.components * 2 * self.dy], dim=-1)
-        mean, raw = rest.unflatten(-1, (self.components, 2 * self.dy)).split(self.dy, dim=-1)
+    def forward(self, raw: Float[Tensor, "b nt d_in"]) -> Distribution:
+        logits, rest = raw.split([self.components, self.components * 2 * self.dy], dim=-1)
+        mean, variance = rest.unflatten(-1, (self.components, 2 * self.dy)).split(self.dy, dim=-1)
         return MixtureSameFamily(
-            Categorical(logits=logits, validate_args=False), normal(mean, raw, self.floor), validate_args=False
+            Categorical(logits=logits, validate_args=False), normal(mean, variance, self.floor), validate_args=False
         )
 
 
-LIKELIHOODS: dict[str, type[Heteroscedastic] | type[Homoscedastic] | type[Mixture]] = {
+LIKELIHOODS: dict[str, type[Likelihood]] = {
     "heteroscedastic": Heteroscedastic,
     "homoscedastic": Homoscedastic,
     "mixture": Mixture,
 }
 
 
-def make_likelihood(name: str, dy: int, floor: float, components: int) -> Heteroscedastic | Homoscedastic | Mixture:
-    """The likelihood of that name for `dy` outputs."""
+def make_likelihood(name: str, dy: int, floor: float, components: int) -> Likelihood:
+    """The likelihood of that name, made with those of the arguments that it takes."""
     if name not in LIKELIHOODS:
         raise ValueError(f"likelihood must be one of {', '.join(map(repr, LIKELIHOODS))}, got {name!r}.")
     if not 0 <= floor < float("inf"):
         raise ValueError(f"variance_floor must be a finite number that is not negative, got {floor}.")
-    return LIKELIHOODS[name](dy, floor, components)
+    make = LIKELIHOODS[name]
+    arguments = {"dy": dy, "floor": floor, "components": components}
+    taken = inspect.signature(make).parameters
+    return make(**{key: value for key, value in arguments.items() if key in taken})
 
 
-def draw(dist: Distribution, generator: torch.Generator | None = None) -> Tensor:
-    """One sample from a distribution made here, with a generator of one's own (which torch's own `sample` cannot)."""
+def normal(mean: Float[Tensor, "*any dy"], raw: Float[Tensor, "#*any dy"], floor: float) -> Distribution:
+    """Gaussian with independent channels of variance `softplus(raw) + floor`."""
+    std = (softplus(raw) + floor).sqrt().expand_as(mean)
+    # Without validation: a NaN has to reach the loss, where training counts it and skips the step.
+    return Independent(Normal(mean, std, validate_args=False), 1, validate_args=False)
+
+
+# --- every prediction is a mixture of Gaussians -----------------------------------------------------------------------
+
+
+class Components(NamedTuple):
+    """A prediction as a mixture of `k` Gaussians with independent channels; a Gaussian is a mixture of one."""
+
+    weight: Float[Tensor, "*batch k"]
+    mean: Float[Tensor, "*batch k dy"]
+    std: Float[Tensor, "*batch k dy"]
+
+
+@runtime_checkable
+class HasComponents(Protocol):
+    """A distribution that says itself which mixture of Gaussians it is."""
+
+    def components(self) -> Components: ...
+
+
+def components_of(dist: Distribution) -> Components:
+    """A prediction of a model or baseline as a mixture of Gaussians."""
+    if isinstance(dist, HasComponents):
+        return dist.components()
+    mixture = isinstance(dist, MixtureSameFamily) and isinstance(dist.mixture_distribution, Categorical)
+    parts = dist.component_distribution if isinstance(dist, MixtureSameFamily) and mixture else dist
+    if not (isinstance(parts, Independent) and isinstance(parts.base_dist, Normal) and len(parts.event_shape) == 1):
+        raise ValueError(
+            "Samples, CRPS, coverage and calibration are known for Gaussians with independent channels,"
+            f" Independent(Normal, 1), and for mixtures of them, not for {dist}."
+        )
+    mean, std = parts.base_dist.loc, parts.base_dist.scale
     if isinstance(dist, MixtureSameFamily):
-        probs = dist.mixture_distribution.probs
-        pick = torch.multinomial(probs.flatten(0, -2), 1, generator=generator).view(*probs.shape[:-1], 1, 1)
-        parts = dist.component_distribution
-        mean, std = (p.take_along_dim(pick, dim=-2).squeeze(-2) for p in (parts.mean, parts.stddev))
-    else:
-        mean, std = dist.mean, dist.stddev
+        return Components(dist.mixture_distribution.probs, mean, std)
+    return Components(mean.new_ones(*mean.shape[:-1], 1), mean.unsqueeze(-2), std.unsqueeze(-2))
+
+
+def draw(dist: Distribution, generator: torch.Generator | None = None) -> Float[Tensor, "*batch dy"]:
+    """One sample of a prediction. Unlike `dist.sample()` it takes a generator. It is NaN where the prediction is."""
+    weight, mean, std = components_of(dist)
+    if weight.shape[-1] > 1:
+        broken = ~(weight.isfinite().all(-1, keepdim=True) & (weight.sum(-1, keepdim=True) > 0))
+        pick = torch.multinomial(weight.masked_fill(broken, 1.0).flatten(0, -2), 1, generator=generator)
+        pick = pick.view(*weight.shape[:-1], 1, 1)
+        mean, std = (p.take_along_dim(pick, dim=-2) for p in (mean.masked_fill(broken[..., None], math.nan), std))
+    mean, std = mean.squeeze(-2), std.squeeze(-2)
     noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
     return mean + std * noise

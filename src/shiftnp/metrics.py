@@ -8,15 +8,18 @@ mean over its targets and over channels (the log-likelihood is that of all chann
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
+from torch.distributions import Distribution
 
+from shiftnp.likelihoods import Components, components_of
+
+COVERAGE = {"50": 0.5, "90": 0.9, "95": 0.95}
+"""Central intervals whose coverage is reported: the probability that each should hold, by its name in per cent."""
 LEVELS = tuple(i / 20 for i in range(1, 20))
-"""Probabilities at which calibration is looked at: 5 %, 10 %, ..., 95 %."""
+"""Probabilities at which calibration is measured: 5 %, 10 %, ..., 95 %."""
 
 
 def log_likelihood(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None) -> Float[Tensor, " b"]:
@@ -88,31 +91,11 @@ def calibration_error(below: Float[Tensor, "n levels"]) -> float:
 # --- what they share -------------------------------------------------------------------------------------------------
 
 
-class Marginals(NamedTuple):
-    """Each channel of each target as a mixture of `k` Gaussians, in float64; a Gaussian is a mixture of one."""
-
-    weight: Float[Tensor, "b nt k"]
-    mean: Float[Tensor, "b nt k dy"]
-    std: Float[Tensor, "b nt k dy"]
-
-
-def marginals(dist: Distribution) -> Marginals:
-    """The marginals of a prediction: of a Gaussian with independent channels, or of a mixture of such."""
-    if isinstance(dist, MixtureSameFamily) and isinstance(dist.mixture_distribution, Categorical):
-        parts, weight = dist.component_distribution, dist.mixture_distribution.probs.double()
-    else:
-        parts, weight = dist, None
-    if not (isinstance(parts, Independent) and isinstance(parts.base_dist, Normal) and len(parts.event_shape) == 1):
-        raise ValueError(
-            f"CRPS, coverage and calibration are known for Gaussians with independent channels, Independent(Normal, 1),"
-            f" and for mixtures of them, not for {dist}."
-        )
-    mean, std = parts.base_dist.loc.double(), parts.base_dist.scale.double()
-    if weight is None:
-        mean, std = mean.unsqueeze(-2), std.unsqueeze(-2)
-        weight = mean.new_ones(mean.shape[:-1])
+def marginals(dist: Distribution) -> Components:
+    """Each channel of each target as a mixture of Gaussians, in float64, with weights that sum to one."""
+    weight, mean, std = (part.double() for part in components_of(dist))
     # A scale that has become zero is a step function; a tiny one says the same without dividing by zero.
-    return Marginals(weight / weight.sum(-1, keepdim=True), mean, std.clamp(min=1e-150))
+    return Components(weight / weight.sum(-1, keepdim=True), mean, std.clamp(min=1e-150))
 
 
 def mean_distance(m: Float[Tensor, "*any"], s: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
@@ -127,8 +110,8 @@ def targets(dist: Distribution, yt: Tensor, mask: Tensor | None) -> Tensor:
         expected = tuple(dist.batch_shape + dist.event_shape)
         raise ValueError(f"yt must have shape [b, nt, dy] = {expected}, got {tuple(yt.shape)}.")
     there = yt if mask is None else yt.where(mask[..., None], 0.0)
-    if there.isnan().any():
-        raise ValueError("yt holds NaN at targets that are there: drop those targets or mask them out.")
+    if not there.isfinite().all():
+        raise ValueError("yt holds NaN or inf at targets that are there: drop those targets or mask them out.")
     return there
 
 
@@ -140,5 +123,5 @@ def mean_over_targets(value: Float[Tensor, "b nt"], mask: Bool[Tensor, "b nt"] |
 
 
 def indicator(event: Bool[Tensor, "*any"], of: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """1 where an event is true, 0 where not, and NaN where that which it is about is: no share may hide it."""
+    """1 where an event is true, 0 where it is not, and NaN where the value that it is about is NaN: a mean shows it."""
     return event.to(of.dtype).masked_fill(of.isnan(), math.nan)

@@ -1,19 +1,22 @@
-"""Image completion: what was seen, what there is, and what is predicted."""
+"""Image completion: context, truth and prediction."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from torch import Tensor
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
 
 UNSEEN = (0.27, 0.37, 0.55)
-"""Colour of pixels of which nothing is known: no grey, and not the end of any scale."""
+"""Colour of pixels that are not known: no grey, and not the end of any colour map used here."""
 
 
 def draw_completions(
@@ -24,10 +27,10 @@ def draw_completions(
     prediction: Distribution | None = None,
     indices: Sequence[int] = (0,),
 ) -> None:
-    """A strip for each of some tasks of a batch: context, truth and, if given, mean and std of a prediction.
+    """A row for each of some tasks of a batch: context, truth and, if given, mean and std of a prediction.
 
     Pixels of the context keep their values in the mean and have no std. The std of a colour is the mean of its
-    channels'; all strips have one scale.
+    channels'; all rows share one scale.
 
     Args:
         side: of the canvas, in pixels.
@@ -48,18 +51,22 @@ def draw_completions(
             nothing = put(canvas, context, batch.yc * 0, batch.mask_c, i)
             spreads.append(put(nothing, target, prediction.stddev, batch.mask_t, i).mean(-1))
         for ax, picture in zip(axes, pictures, strict=False):
-            ax.imshow(paint(picture), interpolation="nearest")
+            show_image(ax, paint(picture))
     for ax, title in zip(rows[0], titles, strict=True):
         ax.set_title(title)
-    for ax in rows.flat:
-        ax.set(xticks=[], yticks=[])
-        ax.set_facecolor(UNSEEN)
-        ax.spines[:].set_visible(False)
     if spreads:
         largest = max(float(np.nanmax(spread)) for spread in spreads)
         for ax, spread in zip(rows[:, -1], spreads, strict=True):
-            shown = ax.imshow(spread, interpolation="nearest", cmap="magma", vmin=0, vmax=largest)
+            shown = show_image(ax, spread, cmap="magma", vmin=0, vmax=largest)
         figure.colorbar(shown, ax=rows[:, -1].tolist(), shrink=0.8)
+
+
+def show_image(ax: Axes, picture: Float[np.ndarray, "side side *rgb"], **colours: Any) -> AxesImage:
+    """Shows a picture pixel by pixel, without ticks and frame."""
+    ax.set(xticks=[], yticks=[])
+    ax.set_facecolor(UNSEEN)
+    ax.spines[:].set_visible(False)
+    return ax.imshow(picture, interpolation="nearest", **colours)
 
 
 def pixels(

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
-from shiftnp.tasks.scaling import Scaling
+from shiftnp.scaling import Scaling
 
 NOTHING = "0.9"  # grey where there is no data
 SPREAD = "standard deviation"  # the panel that has colours of its own

@@ -1,4 +1,4 @@
-"""One look for a model in all pictures of a report."""
+"""One look for a model in all figures of a report. A model that is not named here gets a colour from `OTHERS`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from matplotlib.colors import to_rgb
-
-from shiftnp.models import MODELS
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 COLOURS = {
     "cnp": "tab:brown",
@@ -22,6 +22,8 @@ COLOURS = {
     "gp": "0.35",
     "multi-task-gp": "0.35",
 }
+OTHERS = ("navy", "goldenrod", "darkgreen", "crimson", "saddlebrown", "black")
+"""Colours of models without one of their own, in the order in which they appear."""
 MARKERS = "osD^vP"
 
 
@@ -38,14 +40,27 @@ BLACK = Style((0.0, 0.0, 0.0))
 
 
 def styles(models: Sequence[str]) -> list[Style]:
-    """A style for each of these models; those of one name have the same hue, ever lighter."""
+    """A style for each of these names of models. Entries of the same name have one hue, ever lighter, and markers of
+    their own."""
+    from shiftnp.models import MODELS
+
     total, seen = Counter(models), Counter[str]()
+    unknown = [name for name in total if name not in COLOURS]
+    hues = COLOURS | {name: OTHERS[i % len(OTHERS)] for i, name in enumerate(unknown)}
     found = []
     for model in models:
         light = 0.5 * seen[model] / max(total[model] - 1, 1)
-        red, green, blue = (c + (1 - c) * light for c in to_rgb(COLOURS.get(model, "black")))
+        red, green, blue = (c + (1 - c) * light for c in to_rgb(hues[model]))
         colour, marker = (red, green, blue), MARKERS[seen[model] % len(MARKERS)]
         equivariant = model in MODELS and MODELS[model].is_equivariant
         found.append(Style(colour, "-", marker, colour) if equivariant else Style(colour, "--", marker))
         seen[model] += 1
     return found
+
+
+def literal(figure: Figure) -> Figure:
+    """The figure, with all its text drawn as written: in a user's label or column name, `$` begins no formula."""
+    for text in figure.findobj(Text):
+        if isinstance(text, Text):
+            text.set_parse_math(False)
+    return figure

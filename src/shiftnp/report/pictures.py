@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shiftnp.baselines import BASELINES
 from shiftnp.experiments.base import Column, Experiment
-from shiftnp.plots.calibration import LEVELS, draw_calibration
-from shiftnp.plots.comparison import compare, is_side_by_side
+from shiftnp.metrics import COVERAGE
+from shiftnp.plots.calibration import draw_calibration
 from shiftnp.plots.learning import Curve, draw_learning
 from shiftnp.plots.scores import Series, draw_bins, draw_dots, draw_sweep
 from shiftnp.report.page import Block, Heading, Paragraph, Picture
@@ -141,7 +141,8 @@ def prediction_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bl
                     blocks.append(Paragraph(f"Predictions on {task} could not be drawn for {line.label}: {error}"))
             if not models:
                 continue
-            pictures = compare(models, sets, {line.label: line.style for line in lines}) if sets else []
+            looks = {line.label: line.style for line in lines}
+            pictures = lines[0].runs[task].task.comparison(models, sets, looks) if sets else []
         except (OSError, ImportError, ValueError) as error:  # data that are not on this machine, for instance
             blocks.append(Paragraph(f"Predictions on {task} could not be drawn: {error}"))
             continue
@@ -169,14 +170,14 @@ def _to_show(experiment: Experiment, lines: Sequence[Line], task: str) -> list[L
         if first is not None and (own.dx, own.dy) == (first.dx, first.dy):
             models.setdefault(line.row.model, line)
             rows.setdefault(line.row.name, line)
-    most = MOST if first is None or is_side_by_side(first) else ALONE
+    most = MOST if first is None or first.is_side_by_side else ALONE
     chosen = list(dict.fromkeys(line.label for line in (*models.values(), *rows.values())))[:most]
     return [line for line in lines if line.label in chosen]
 
 
 def calibration_picture(done: Sequence[Line], columns: Sequence[Column]) -> list[Block]:
     def covered(line: Line, column: Column) -> list[Measured | None]:
-        values = [line.value(column, "coverage", str(level)) for level in LEVELS]
+        values = [line.value(column, "coverage", name) for name in COVERAGE]
         return [v and (100 * v[0], 100 * v[1]) for v in values]
 
     panels = _not_empty({c.title: _series(done, lambda line, c=c: covered(line, c)) for c in columns})  # type: ignore[misc]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shiftnp.experiments.base import Column, Experiment, Figures, Row
+from shiftnp.metrics import COVERAGE
 from shiftnp.plots.style import BLACK, Style, styles
 from shiftnp.report.page import Cell, Table
 from shiftnp.runs.run import Run
@@ -169,9 +170,7 @@ def measure_table(experiment: Experiment, lines: Sequence[Line], columns: Sequen
     paths = {
         "RMSE": ("rmse",),
         "CRPS": ("crps",),
-        "50 %": ("coverage", "50"),
-        "90 %": ("coverage", "90"),
-        "95 %": ("coverage", "95"),
+        **{f"{name} %": ("coverage", name) for name in COVERAGE},
         "calibration error": ("calibration_error",),
     }
     rows = []
@@ -190,10 +189,11 @@ def measure_table(experiment: Experiment, lines: Sequence[Line], columns: Sequen
             bad = (summary.get("extremes") or {}).get("tasks")
             shown.append(Cell(NONE if bad is None else f"{bad} of {summary.get('tasks', NONE)}"))
             rows.append([Cell(line.label), Cell(column.title), *shown])
-    group = {"50 %": "coverage of intervals", "90 %": "coverage of intervals", "95 %": "coverage of intervals"}
-    head = [("", "model"), ("", "test set"), *((group.get(name, ""), name) for name in paths), ("", "failed tasks")]
+    group = {"coverage": "coverage of intervals"}
+    named = [(group.get(path[0], ""), name) for name, path in paths.items()]
+    head = [("", "model"), ("", "test set"), *named, ("", "failed tasks")]
     note = "RMSE, CRPS and calibration error: lower is better. Coverage: how many targets lie in the central interval"
-    note += " that should hold 50, 90 or 95 % of them. Failed tasks: those with a score below -10."
+    note += f" that should hold {', '.join(COVERAGE)} % of them. Failed tasks: those with a score below -10."
     return Table(head, rows, [note])
 
 

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shiftnp.runs.evaluate import COVERAGE, Summary
+from shiftnp.metrics import COVERAGE
+from shiftnp.runs.evaluate import Summary
 
 Rows = list[tuple[str, Summary]]
 Columns = list[tuple[str, list[str]]]

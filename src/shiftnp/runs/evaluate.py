@@ -14,7 +14,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,13 +29,11 @@ from shiftnp.baselines.gp import GPBaseline
 from shiftnp._io import write_json
 from shiftnp.runs.run import Run
 from shiftnp._registry import choose
-from shiftnp.metrics import calibration_error, coverage, crps, log_likelihood, pit_below, squared_error
+from shiftnp.metrics import COVERAGE, calibration_error, coverage, crps, log_likelihood, pit_below, squared_error
 from shiftnp.models import NeuralProcess
-from shiftnp.tasks import GPTask, TestSet
-from shiftnp.tasks.ceiling import ceiling
+from shiftnp.tasks import TestSet
 
 FORMAT = 1  # of evaluation.json
-COVERAGE = {"50": 0.5, "90": 0.9, "95": 0.95}
 ABSURD = -10.0  # nats per target: what no sensible prediction scores, and what a mean over tasks can hide
 Summary = dict[str, Any]
 
@@ -156,21 +154,11 @@ def context_bins(context: Int[Tensor, " n"]) -> dict[str, Tensor]:
 def best_possible(test_set: TestSet, mixture: bool, folder: Path | None = None) -> Float[Tensor, " n"] | None:
     """Log-likelihood per target, task by task, of the best predictor there can be; None where it is not known.
 
-    It is known for Gaussian processes without sums of kernels, and is worked out once for each number of tasks: those
-    of a shorter test set need not be the first of a longer one, as a last batch of another size is drawn otherwise.
-
     Args:
         mixture: for predictors that return mixtures; else the best Gaussian counts.
         folder: where it is kept. None: the user's cache.
     """
-    task = test_set.task
-    if not isinstance(task, GPTask) or any("+" in kernel for kernel in task.kernels):
-        return None
-    # A task that comes from JSON has lists; with tuples it finds what was worked out for the same task before.
-    values = {field.name: getattr(task, field.name) for field in fields(task)}
-    lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    known = ceiling(replace(test_set, task=replace(task, **lists)), folder)
-    return known.mixture if mixture else known.gaussian
+    return test_set.task.ceiling(test_set, mixture, folder)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -209,7 +197,7 @@ def evaluate(
     about, model = describe(run, device), run.model(device)
     while describe(run, device) != about:  # a training that goes on has just written newer weights
         about, model = describe(run, device), run.model(device)
-    mixture = isinstance(model, NeuralProcess) and model.config["likelihood"] == "mixture"
+    mixture = isinstance(model, NeuralProcess) and model.likelihood.ceiling == "mixture"
     best = {name: best_possible(test_set, mixture) if gap else None for name, test_set in chosen.items()}
     done: dict[str, Summary] = {}
     with contextlib.suppress(ValueError):  # a damaged file is written anew

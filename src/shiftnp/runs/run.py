@@ -30,7 +30,7 @@ from shiftnp._registry import choose
 from shiftnp.models import MODELS, NeuralProcess
 from shiftnp.runs.config import RunConfig
 from shiftnp.tasks import TASKS, Task
-from shiftnp.tasks.scaling import Scaling
+from shiftnp.scaling import Scaling
 
 FORMAT = 1  # of the folder; a run of a higher format was written by a newer version
 
@@ -51,7 +51,7 @@ class Run:
                 " --out."
             )
         run = Run(folder, config)
-        scaling = getattr(run.task, "standardisation", None)
+        scaling = run.task.scaling
         if not run.is_baseline:
             run.new_model()
         try:
@@ -100,7 +100,7 @@ class Run:
         make = choose(self.config.task, TASKS, "task")
         settings = dict(self.config.task_settings)
         if self.scaling is not None:
-            settings.setdefault("scaling", self.scaling)
+            settings.setdefault("fixed_scaling", self.scaling)
         return make(**settings)
 
     @cached_property

@@ -61,7 +61,7 @@ def train(
     width = next(model.decoder.parameters()).shape[0]
 
     test_set = replace(task.test_sets()["valid"], tasks=settings.valid_tasks)
-    mixture = run.config.model_settings.get("likelihood") == "mixture"
+    mixture = model.likelihood.ceiling == "mixture"
     best = best_possible(test_set, mixture) if gap and fabric.is_global_zero else None
     valid = list(test_set)
     stream = Stream(task, settings.batch_size, settings.seed, fabric.global_rank, fabric.world_size, state.step)

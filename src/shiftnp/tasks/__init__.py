@@ -1,8 +1,9 @@
-"""Where batches come from. Adding a task is one file and one line here."""
+"""Where batches come from. A new task is one file and one line here; `Task` says what it has to define."""
 
 from collections.abc import Callable
 from functools import partial
 
+from shiftnp._registry import choose
 from shiftnp.tasks.base import Stream, Task, TestSet
 from shiftnp.tasks.climate import ClimateTask
 from shiftnp.tasks.gp import GPTask
@@ -32,4 +33,14 @@ __all__ = [
     "TableTask",
     "Task",
     "TestSet",
+    "task_class",
 ]
+
+
+def task_class(name: str) -> type[Task]:
+    """The class of the task of that name, for what it says about its settings (`path_settings`)."""
+    make = choose(name, TASKS, "task")
+    while isinstance(make, partial):
+        make = make.func
+    assert isinstance(make, type)
+    return make

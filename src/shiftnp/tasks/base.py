@@ -1,42 +1,131 @@
-"""What a task is: something that makes batches, and names the test sets on which everyone is compared."""
+"""What a task is: the protocol `Task`, its test sets and its stream of training batches."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
+from torch import Tensor
 from torch.distributions import Distribution
 from torch.utils.data import IterableDataset, get_worker_info
 
 from shiftnp.batch import Batch
+from shiftnp.plots.comparison import Comparison, Predictor
+from shiftnp.plots.style import Style
+from shiftnp.scaling import Scaling
 
 
 class Task(ABC):
-    """A distribution over small data sets, each split into context and targets. Subclasses are frozen dataclasses."""
+    """A distribution over small data sets, each split into context and targets.
+
+    A new task is a frozen dataclass that inherits from this class, in a file of its own, and a line in `TASKS`
+    (`shiftnp.tasks`). Its fields are its settings: plain values that can be written as JSON, tuples instead of
+    lists. A wrong value is refused in `__post_init__`, in one sentence that names the setting.
+
+    It has to define `dx`, `dy`, `sample`, `test_sets` and `draw`. The rest has defaults:
+
+    - `scaling`, if inputs and outputs are standardised;
+    - `ceiling`, if the best possible prediction is known;
+    - `comparison`, if several models fit into one figure (then `is_side_by_side` is True), or `for_comparison`, if the
+      default figures need another batch or a longer caption;
+    - `path_settings` and `sequence_settings`, for the command line.
+
+    `tests/test_tasks_contract.py` tests all of this for every task in `TASKS`.
+    """
 
     dx: int
+    """Number of inputs."""
     dy: int
+    """Number of outputs."""
+    path_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings that are files or folders: a run keeps them as absolute paths."""
+    sequence_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings that are sequences of names: a single name on the command line is a sequence of one."""
+
+    # --- what every task defines ---------------------------------------------------------------------------------
 
     @abstractmethod
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """`batch_size` new data sets, in float32 on the CPU; the generator alone decides which."""
+        """`batch_size` new data sets, in float32 on the CPU. They depend on the generator and the settings alone."""
 
     @abstractmethod
     def test_sets(self) -> dict[str, TestSet]:
-        """The data sets on which results are reported, by name."""
+        """The data sets on which results are reported, by name. "valid" must be among them: training validates on it.
+        They share no data with training, nor with each other unless they differ in a shift."""
 
     @abstractmethod
     def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
-        """A picture of task `index` of a batch and, if given, of a prediction at its targets."""
+        """A picture of data set `index` of a batch and, if given, of a prediction at its targets."""
+
+    # --- what has a default --------------------------------------------------------------------------------------
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """How inputs and outputs are standardised; None: they are not. A run keeps it in `scaling.json` and passes it
+        to the task as the setting `fixed_scaling`, so that predictions stay in the units of the training data."""
+        return None
+
+    def ceiling(self, test_set: TestSet, mixture: bool, folder: Path | None = None) -> Float[Tensor, " n"] | None:
+        """Log-likelihood per target of the best possible predictor on each data set of a test set; None: not known.
+
+        Args:
+            test_set: one of this task, or of this task with other settings.
+            mixture: whether predictions are mixtures of Gaussians; else the best Gaussian counts.
+            folder: where it is kept once computed. None: the user's cache.
+        """
+        return None
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """Whether `comparison` returns one figure for all models, not one for each."""
+        return False
+
+    @torch.no_grad()
+    def comparison(
+        self,
+        models: Mapping[str, Predictor],
+        test_sets: Mapping[str, TestSet],
+        looks: Mapping[str, Style] | None = None,
+    ) -> list[Comparison]:
+        """Figures in which several models predict the same data sets. Default: for each model, what `draw` makes of
+        one data set of the last test set.
+
+        Args:
+            models: by the names they have in the figure.
+            test_sets: by their titles; at least one.
+            looks: styles of the models, by the same names.
+        """
+        title, test_set = list(test_sets.items())[-1]
+        batch, more = test_set.task.for_comparison(test_set.examples(1)[0])
+        count = len(present(batch.xc, batch.mask_c))
+        found = []
+        for name, model in models.items():
+            figure = test_set.task.draw(batch, model(batch.xc, batch.yc, batch.xt, batch.mask_c))
+            above = figure.get_suptitle()
+            figure.suptitle(f"{name}: {above}" if above else name, parse_math=False)
+            caption = f"{name} on a test data set ({title}) with {count} context points{more}."
+            found.append(Comparison(figure, caption, drawn=False))
+        return found
+
+    def for_comparison(self, batch: Batch) -> tuple[Batch, str]:
+        """The batch of one data set that the default `comparison` draws, and what its caption says after the number of
+        context points."""
+        return batch, ""
 
 
 @dataclass(frozen=True)
 class TestSet:
     """`tasks` data sets in batches of `batch_size`, the same on every machine.
+
+    With fewer `tasks` in whole batches, they are the first ones; a last batch that is not whole is drawn differently.
 
     Args:
         task: what they are drawn from.
@@ -57,6 +146,14 @@ class TestSet:
         for i in range(len(self)):
             size = min(self.batch_size, self.tasks - i * self.batch_size)
             yield self.task.sample(size, generator_for(self.seed, i))
+
+    def examples(self, count: int) -> list[Batch]:
+        """A few data sets to look at, each a batch of its own, from fewer to more context points; one: of middle
+        size."""
+        found = sorted(islice(self, 5), key=lambda batch: batch.xc.shape[1])
+        places = np.linspace(0, len(found) - 1, count) if count > 1 else [(len(found) - 1) / 2]
+        chosen = [found[round(float(place))] for place in places]
+        return [replace(batch, **{k: v[:1] for k, v in vars(batch).items() if v is not None}) for batch in chosen]
 
 
 TRAINING = 1  # sets the batches of a stream apart from those of every test set, whatever the seeds
@@ -93,3 +190,8 @@ class Stream(IterableDataset[Batch]):
             batch = self.task.sample(self.batch_size, generator_for(self.seed, index, TRAINING))
             yield batch if self.world == 1 else batch.share(self.rank, self.world)
             index += step
+
+
+def present(x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None, index: int = 0) -> Float[Tensor, "m d"]:
+    """The points of data set `index` of a batch, without padding."""
+    return x[index] if mask is None else x[index, mask[index]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
-from shiftnp.tasks.base import Task, TestSet
+from shiftnp.scaling import Scaling, moments
+from shiftnp.tasks.base import Task, TestSet, present
 from shiftnp.tasks.climate_files import date
 from shiftnp.tasks.climate_grid import REGIONS, Box, Region, Source, covers, open_source
-from shiftnp.tasks.scaling import Scaling, moments
 
 Split = Literal["train", "valid", "test"]
 
@@ -33,7 +33,7 @@ class ClimateTask(Task):
 
     Every crop of `size` points that lies in the region and in the times of its split, and of which enough is there, is
     drawn with equal odds. Of its `N` points that are there (none are over sea in land data), `N_c ~ U(N/100, N/3)` are
-    context; the share is drawn once a batch. Inputs and output are standardised, see `standardisation`.
+    context; the share is drawn once a batch. Inputs and output are standardised, see `scaling`.
 
     Times are split in rounds: a stretch for training, one for validation, one for tests, and again, so that each sees
     all seasons; a crop lies in one stretch. Training, validation and test crops thus share no time, whatever their
@@ -55,7 +55,7 @@ class ClimateTask(Task):
         gap: times left out between two stretches, so that no test time is next to a training time.
         variable: name of the temperature, if the file has several.
         elevation: a file with heights or geopotential, if neither the temperature's nor one beside it has them.
-        scaling: a standardisation to use instead of that of the training data.
+        fixed_scaling: a scaling to use instead of that of the training data.
     """
 
     path: str | Path | None = None
@@ -71,10 +71,11 @@ class ClimateTask(Task):
     gap: int = 1
     variable: str | None = None
     elevation: str | Path | None = None
-    scaling: Scaling | None = None
+    fixed_scaling: Scaling | None = None
 
     dx = 4
     dy = 1
+    path_settings: ClassVar[tuple[str, ...]] = ("path", "elevation")
 
     def __post_init__(self) -> None:
         for name in ("path", "elevation"):
@@ -93,8 +94,8 @@ class ClimateTask(Task):
                 if len(value) != length:
                     raise ValueError(f"{name} must have {length} entries, got {value}.")
                 object.__setattr__(self, name, tuple(value))  # lists, when it comes back from JSON
-        if isinstance(self.scaling, dict):
-            object.__setattr__(self, "scaling", Scaling(**self.scaling))
+        if isinstance(self.fixed_scaling, dict):
+            object.__setattr__(self, "fixed_scaling", Scaling(**self.fixed_scaling))
         for region in (self.region, self.test_region):
             if isinstance(region, str) and region not in REGIONS:
                 raise ValueError(
@@ -120,10 +121,10 @@ class ClimateTask(Task):
         return open_source(path, elevation, self.variable, *_named(self.region))
 
     @cached_property
-    def standardisation(self) -> Scaling:
-        """Means and standard deviations of all points of the training region at training times, or `scaling`."""
-        if self.scaling is not None:
-            return self.scaling
+    def scaling(self) -> Scaling:
+        """Means and standard deviations of all points of the training region at training times, or `fixed_scaling`."""
+        if self.fixed_scaling is not None:
+            return self.fixed_scaling
         data = self.source.load(*_named(self.region), self.stride)
         train = self._splits(data) == 0
         there = (data.there & train[:, None, None]).astype(np.float64)
@@ -169,7 +170,7 @@ class ClimateTask(Task):
     def test_sets(self) -> dict[str, TestSet]:
         """`valid` and, at test times, the training region (`region` if it is a box) and those of the paper's three
         regions that the files cover."""
-        fixed = replace(self, scaling=self.standardisation, test_region=None)
+        fixed = replace(self, fixed_scaling=self.scaling, test_region=None)
         sets = {"valid": TestSet(replace(fixed, split="valid"), seed=2, tasks=256)}
         fixed = replace(fixed, split="test")
         sets[self.region if isinstance(self.region, str) else "region"] = TestSet(fixed, seed=1, tasks=1024)
@@ -182,15 +183,22 @@ class ClimateTask(Task):
         """Maps of the middle time of a crop."""
         from shiftnp.plots.maps import draw_maps
 
-        scaling = self.standardisation
-        days = scaling.undo_x(batch.xt[index])[:, 2]
-        if batch.mask_t is not None:
-            days = days[batch.mask_t[index]]
-        middle = days.median()
+        middle = self._middle_time(batch, index)
         figure = Figure(figsize=(9.5, 3.8) if prediction is not None else (5.5, 3.8), layout="compressed")
-        draw_maps(figure, batch, scaling, middle.item(), prediction, index)
-        figure.suptitle(date(middle.item(), self.source.calendar))
+        draw_maps(figure, batch, self.scaling, middle, prediction, index)
+        figure.suptitle(date(middle, self.source.calendar))
         return figure
+
+    def for_comparison(self, batch: Batch) -> tuple[Batch, str]:
+        middle = self._middle_time(batch, 0)
+        days = self.scaling.undo_x(present(batch.xc, batch.mask_c))[:, 2]
+        now = int(((days - middle).abs() < 1e-4 + 1e-6 * self.scaling.x_std[2]).sum())  # float32 rounds times
+        more = f" at several times. Shown is one of these, {date(middle, self.source.calendar)}, to which {now} of the"
+        return batch, f"{more} points belong"
+
+    def _middle_time(self, batch: Batch, index: int) -> float:
+        """Median time of the targets, in days since 1970-01-01."""
+        return self.scaling.undo_x(present(batch.xt, batch.mask_t, index))[:, 2].median().item()
 
     @cached_property
     def _region(self) -> Region:
@@ -200,7 +208,7 @@ class ClimateTask(Task):
     @cached_property
     def _standardised(self) -> list[Float[np.ndarray, "..."]]:
         """Latitudes, longitudes, days, elevations and temperatures in the numbers that batches have."""
-        data, scaling = self._region, self.standardisation
+        data, scaling = self._region, self.scaling
         values = (data.lat, data.lon, data.days, data.elevation, data.celsius)
         means, stds = (*scaling.x_mean, *scaling.y_mean), (*scaling.x_std, *scaling.y_std)
         return [((v - m) / s).astype(np.float32) for v, m, s in zip(values, means, stds, strict=True)]

@@ -1,4 +1,5 @@
-"""Stationary kernels of unit variance, as functions of a displacement and a length-scale."""
+"""Stationary covariance functions of unit variance, of a displacement and a length-scale. A new one is one function
+and one line in `COVARIANCES`."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def matern52(d: Displacement, length: Length) -> Covariance:
     return (1 + r + r.square() / 3) * torch.exp(-r)
 
 
-KERNELS = {
+COVARIANCES = {
     "se": squared_exponential,
     "periodic": periodic,
     "matern12": matern12,

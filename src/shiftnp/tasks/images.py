@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
+from shiftnp.plots.comparison import Comparison, Predictor, draw_strips
+from shiftnp.plots.style import Style
 from shiftnp.tasks.base import Task, TestSet, generator_for
 from shiftnp.tasks.download import VARIABLE
 from shiftnp.tasks.image_files import DATASETS, read_images
@@ -54,6 +57,7 @@ class ImageTask(Task):
     path: Path | str | None = field(default=None, repr=False, compare=False)
 
     dx = 2
+    path_settings: ClassVar[tuple[str, ...]] = ("path",)
 
     def __post_init__(self) -> None:
         if self.dataset not in DATASETS:
@@ -172,6 +176,23 @@ class ImageTask(Task):
         figure = Figure(figsize=(4, 2.2) if prediction is None else (8, 2.1), layout="constrained")
         draw_completions(figure, batch, self.side, self.pitch, prediction, [index])
         return figure
+
+    @property
+    def is_side_by_side(self) -> bool:
+        return True
+
+    @torch.no_grad()
+    def comparison(
+        self,
+        models: Mapping[str, Predictor],
+        test_sets: Mapping[str, TestSet],
+        looks: Mapping[str, Style] | None = None,
+    ) -> list[Comparison]:
+        """Three images of the last test set, completed by the mean of each model."""
+        last = list(test_sets.values())[-1]
+        caption = "Test images: the context, the truth, and for each model the pixels of the context together with the"
+        figure = draw_strips(models, last.examples(3), self.side, self.pitch)
+        return [Comparison(figure, f"{caption} predicted mean of all others.", drawn=False)]
 
 
 @dataclass(frozen=True)

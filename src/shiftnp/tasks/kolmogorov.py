@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -186,6 +187,7 @@ class KolmogorovTask(Task):
 
     dx = 3
     dy = 2
+    path_settings: ClassVar[tuple[str, ...]] = ("path",)
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -300,3 +302,14 @@ class KolmogorovTask(Task):
         figure = Figure(figsize=(4.6 if prediction is None else 9.2, 6), layout="constrained")
         draw_flow(figure, batch, prediction, index, spacing=2 * math.pi / self.shape[-1])
         return figure
+
+    def for_comparison(self, batch: Batch) -> tuple[Batch, str]:
+        """Context points are targets, too, for a picture without gaps."""
+        every = replace(batch, xt=torch.cat([batch.xt, batch.xc], 1), yt=torch.cat([batch.yt, batch.yc], 1))
+        times = every.xt[0, :, 0].unique()
+        now = int((batch.xc[0, :, 0] == times[len(times) // 2]).sum())
+        more = f" at several times. Shown is the middle one, to which {now} of the points belong. Mean and standard"
+        more += (
+            " deviation are those predicted for all points of the grid, also where the context is, and the vorticity"
+        )
+        return every, f"{more} is that of the mean"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
+from shiftnp.scaling import Scaling, moments
 from shiftnp.tasks.base import Task, TestSet, generator_for
-from shiftnp.tasks.scaling import Scaling, moments
 from shiftnp.tasks.table_files import Table, read_frame, read_table
 
 Split = Literal["train", "valid", "test"]
@@ -48,7 +48,7 @@ class TableTask(Task):
             as 2023-06-14), rows as the table has them.
         seed: of dealing them out at random.
         drop_missing: leave out rows that lack an input or their group, instead of refusing the table.
-        scaling: a standardisation to use instead of that of the training rows.
+        fixed_scaling: a scaling to use instead of that of the training rows.
         frame: a pandas DataFrame instead of a file.
     """
 
@@ -65,10 +65,12 @@ class TableTask(Task):
     order: Order = "random"
     seed: int = 0
     drop_missing: bool = False
-    scaling: Scaling | None = None
+    fixed_scaling: Scaling | None = None
     frame: Any = field(default=None, repr=False)
     dx: int = field(init=False)
     dy: int = field(init=False)
+    path_settings: ClassVar[tuple[str, ...]] = ("path",)
+    sequence_settings: ClassVar[tuple[str, ...]] = ("inputs", "outputs", "block")
 
     def __post_init__(self) -> None:
         for name in ("inputs", "outputs", "block"):
@@ -102,10 +104,10 @@ class TableTask(Task):
         return read_table(frame, self.inputs, self.outputs, self.group, self.drop_missing, where)
 
     @cached_property
-    def standardisation(self) -> Scaling:
-        """Means and standard deviations of the training rows, or `scaling`."""
-        if self.scaling is not None:
-            return self.scaling
+    def scaling(self) -> Scaling:
+        """Means and standard deviations of the training rows, or `fixed_scaling`."""
+        if self.fixed_scaling is not None:
+            return self.fixed_scaling
         rows = np.concatenate(self.rows("train"))
         x = [moments(column) for column in self.table.x[rows].T]
         y = [moments(column) for column in self.table.y[rows].T]
@@ -133,7 +135,7 @@ class TableTask(Task):
     @cached_property
     def _sets(self) -> list[tuple[Float[np.ndarray, "n dx"], Float[np.ndarray, "n dy"]]]:
         """Standardised data sets of this split that have a target and a point besides."""
-        table, scaling = self.table, self.standardisation
+        table, scaling = self.table, self.scaling
         x, y = scaling.x(torch.from_numpy(table.x)).numpy(), scaling.y(torch.from_numpy(table.y)).numpy()
         sets = [(x[rows], y[rows]) for rows in self.rows(self.split)]
         sets = [(a, b) for a, b in sets if len(a) > 1 and np.isfinite(b).all(1).any()]
@@ -184,7 +186,7 @@ class TableTask(Task):
         }
 
     def _at(self, split: Split) -> TableTask:
-        task = replace(self, split=split, scaling=self.standardisation)
+        task = replace(self, split=split, fixed_scaling=self.scaling)
         task.__dict__["table"] = self.table  # read once
         return task
 
@@ -193,7 +195,7 @@ class TableTask(Task):
 
         wide = 6.5 if prediction is None or self.dx == 1 else 12
         figure = Figure(figsize=(wide, 3.2), layout="constrained")
-        draw_table(figure, batch, self.standardisation, prediction, index)
+        draw_table(figure, batch, self.scaling, prediction, index)
         return figure
 
 
