@@ -14,7 +14,7 @@ from shiftnp.attention.tiled import Net, Places
 from shiftnp.geometry import Geometry
 from shiftnp.nn.block import TEAttention
 from shiftnp.nn.mlp import MLP
-from shiftnp.runs.train import arithmetic
+from shiftnp.runs.step import precision_context
 
 B, H, NQ, NK, D, DX, WIDTH = 3, 3, 7, 5, 4, 2, 8
 
@@ -92,7 +92,7 @@ def test_only_the_networks_of_pairs_in_half_precision(monkeypatch):
     batch, gradients = random_batch(b=3, nc=6, nt=5), {}
     for precision in ("float64", "float32", "bf16", "bf16-pairs"):
         model = small_model("te-tnp").to(torch.float64 if precision == "float64" else torch.float32)
-        with arithmetic("float32" if precision == "float64" else precision, torch.device("cpu")):
+        with precision_context("float32" if precision == "float64" else precision, torch.device("cpu")):
             dist = model(batch.xc, batch.yc, batch.xt)
         dist.log_prob(batch.yt).mean().backward()
         gradients[precision] = torch.cat([p.grad.double().flatten() for p in model.parameters()])
