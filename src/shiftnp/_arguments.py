@@ -38,7 +38,7 @@ def build(make: Callable[..., Any], arguments: Mapping[str, Any], what: str, **m
     """`make(**arguments, **more)` with checked arguments; whatever is wrong with them is a ValueError."""
     check_arguments(make, arguments, what)
     try:
-        return make(**{**more, **arguments})
+        return make(**more, **arguments)
     except UNSUITABLE as error:
         written = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         raise ValueError(f"{what} cannot be made with {written} ({first_line(error)}).") from error
@@ -73,7 +73,7 @@ def check_type(name: str, value: Any, hint: Any) -> None:
 def fits(value: Any, hint: Any) -> bool:
     """Whether a plain value fits an annotation. Lists and tuples are one; whole numbers are numbers, booleans are not.
 
-    NaN fits nothing. Annotations other than those of plain data fit every value.
+    NaN is not a number. Annotations that are neither plain data nor classes fit every value.
     """
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -99,7 +99,12 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint is float:
         return _is_number(value)
-    return isinstance(value, str | Path) if hint is Path else True
+    if hint is Path:
+        return isinstance(value, str | Path)
+    try:
+        return isinstance(value, hint) if isinstance(hint, type) else True
+    except TypeError:  # a protocol, or the like
+        return True
 
 
 def _is_number(value: Any) -> bool:
@@ -135,4 +140,6 @@ def describe(hint: Any, several: bool = False) -> str:
         return f"{len(inner)} {describe(inner[0], several=True)}"
     if origin in LISTS:
         return f"a list of {describe(inner[0], several=True)}"
-    return "an object with names and values" if origin in (dict, Mapping) or hint is dict else "something else"
+    if origin in (dict, Mapping) or hint is dict:
+        return "an object with names and values"
+    return f"a {hint.__name__}" if isinstance(hint, type) else str(hint)

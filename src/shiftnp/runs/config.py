@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_type_hints
 
 from shiftnp._arguments import check_type
+from shiftnp._text import printable
 
 Schedule = Literal["constant", "cosine"]
 Precision = Literal["float32", "bf16", "bf16-pairs"]
@@ -124,11 +125,6 @@ class RunConfig:
         if missing := {"model", "task"} - data.keys():
             raise ValueError(f"it has no entry {min(missing)!r}.")
         return RunConfig(**_tuples({**data, "training": Training(**training)}))
-
-
-def printable(text: str) -> str:
-    """The text with control characters, which could drive a terminal, written as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _check_types(config: Training | RunConfig) -> None:

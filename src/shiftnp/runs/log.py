@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shiftnp._io import write
 from shiftnp._optional import need
-from shiftnp.runs.config import printable
+from shiftnp._text import printable
 from shiftnp.runs.run import STATE, Run, resume_command
 
 PRINT_EVERY = 30.0
@@ -142,7 +142,7 @@ class RunLog:
         self.print(f"step {step}/{self.total}  {self.now(step)}  {left} left")
 
     def print(self, sentence: str) -> None:
-        self.console.print(printable(sentence))
+        self.console.print(sentence)
 
     def print_finished(self, step: int, skipped: int) -> None:
         note = f", {skipped} of them skipped for want of a finite loss" if skipped else ""

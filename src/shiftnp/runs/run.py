@@ -51,8 +51,8 @@ class Run:
                 " --out."
             )
         run = Run(folder, config)
+        run.check()
         scaling = getattr(run.task, "standardisation", None)
-        run.baseline() if run.is_baseline else run.new_model()  # only to see whether they can be made
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if scaling is not None:
@@ -90,14 +90,20 @@ class Run:
             {"format": FORMAT, "shiftnp": shiftnp.__version__, **self.config.to_json()},
         )
 
+    def check(self) -> None:
+        """Makes the task and the model, to see whether that is possible."""
+        _ = self.task
+        self.baseline() if self.is_baseline else self.new_model()
+
     # --- what a run is made of -----------------------------------------------------------------------------------
 
     @cached_property
     def task(self) -> Task:
         """The task that the model is trained on."""
         name = self.config.task
-        more = {} if self.scaling is None else {"scaling": self.scaling}
-        task: Task = build(choose(name, TASKS, "task"), self.config.task_settings, f"the task {name}", **more)
+        make, settings = choose(name, TASKS, "task"), self.config.task_settings
+        more = {} if self.scaling is None or "scaling" in settings else {"scaling": self.scaling}
+        task: Task = build(make, settings, f"the task {name}", **more)
         return task
 
     @cached_property
