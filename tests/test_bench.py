@@ -9,9 +9,8 @@ import torch
 from rich.console import Console
 
 from shiftnp.bench import train
-from shiftnp.bench.train import Stepper, measure, table
+from shiftnp.bench.train import measure, table
 from shiftnp.experiments.base import Row
-from shiftnp.experiments.timing import TIMING
 
 SMALL = {"dz": 8, "heads": 2, "head_dim": 4, "layers": 1}
 ROWS = (
@@ -48,7 +47,7 @@ def test_a_measurement():
 
 def test_models_take_turns_on_the_same_batches(monkeypatch):
     seen = []
-    monkeypatch.setattr(Stepper, "step", lambda self, batch: seen.append((type(self.model).__name__, batch)))
+    monkeypatch.setattr(train, "train_step", lambda model, _, batch, *rest: seen.append((type(model).__name__, batch)))
     measure(ROWS, "paper", repeats=2, seed=5, quiet=True)
     names, batches = zip(*seen, strict=True)
     assert names == ("TNP", "TETNP", "CNP") * 3  # one round to warm up
@@ -61,12 +60,12 @@ def test_models_take_turns_on_the_same_batches(monkeypatch):
 def test_ctrl_c_keeps_what_was_measured(monkeypatch):
     steps = []
 
-    def step(self, batch):
+    def step(model, optimiser, batch, training, step):
         steps.append(batch)
         if len(steps) == 8:  # the second model of the second round after the warm-up
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Stepper, "step", step)
+    monkeypatch.setattr(train, "train_step", step)
     result = measure(ROWS, "laptop", repeats=5, quiet=True)
     assert not result["finished"]
     assert [entry["steps"] for entry in result["models"].values()] == [2, 1, 1]
@@ -74,10 +73,10 @@ def test_ctrl_c_keeps_what_was_measured(monkeypatch):
 
 
 def test_ctrl_c_before_anything_was_measured(monkeypatch):
-    def step(self, batch):
+    def step(model, optimiser, batch, training, step):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Stepper, "step", step)
+    monkeypatch.setattr(train, "train_step", step)
     result = measure(ROWS, "laptop", repeats=5, quiet=True)
     assert [entry["median"] for entry in result["models"].values()] == [None] * 3
     assert "TE-TNP" in shown(result)
@@ -88,15 +87,6 @@ def test_without_the_tnp_there_are_no_ratios():
     result = measure(ROWS[2:], "laptop", repeats=1, quiet=True)
     assert result["models"]["cnp"]["median"] > 0
     assert result["models"]["cnp"]["ratio"] is None
-
-
-def test_a_step_trains():
-    torch.manual_seed(0)
-    run = train.Run(train.Path(), TIMING.configure("cnp"))
-    stepper = Stepper(run.new_model(), run.config.training)
-    before = [p.clone() for p in stepper.model.parameters()]
-    stepper.step(run.task.sample(2, torch.Generator().manual_seed(0)))
-    assert sum(not torch.equal(p, b) for p, b in zip(stepper.model.parameters(), before, strict=True)) > 5
 
 
 def test_no_repeats_are_refused():

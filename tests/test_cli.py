@@ -236,7 +236,7 @@ def test_a_damaged_run_gets_one_sentence(project, tmp_path, monkeypatch):
 
     for file, change, command, message in (
         ("model.safetensors", cut, ("evaluate",), "model.safetensors is damaged"),
-        ("state.pt", cut, ("train", "--steps", "300", "--resume"), "state.pt is damaged"),
+        ("state.safetensors", cut, ("train", "--steps", "300", "--resume"), "state.safetensors is damaged"),
         ("config.json", cut, ("evaluate",), "config.json is damaged"),
         ("config.json", newer, ("evaluate",), "was written by shiftnp 9.0 (format 99), newer than this one"),
         ("config.json", unknown, ("evaluate",), "colour"),

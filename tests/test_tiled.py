@@ -15,7 +15,7 @@ from shiftnp.geometry import Geometry, Positions
 from shiftnp.kernels.mlp import PairwiseMLPAttention
 from shiftnp.models import TETNP
 from shiftnp.nn.mlp import MLP
-from shiftnp.runs.train import arithmetic
+from shiftnp.runs.step import precision_context
 
 B, H, NQ, NK, D, DX, WIDTH = 3, 3, 7, 5, 4, 2, 8
 
@@ -97,7 +97,7 @@ def test_only_the_networks_of_pairs_in_half_precision(monkeypatch):
             torch.manual_seed(1)
             model = TETNP(dx=1, dy=1, dz=16, heads=2, head_dim=8, layers=2)
         model.to(torch.float64 if precision == "float64" else torch.float32)
-        with arithmetic("float32" if precision == "float64" else precision, torch.device("cpu")):
+        with precision_context("float32" if precision == "float64" else precision, torch.device("cpu")):
             dist = model(batch.xc, batch.yc, batch.xt)
         dist.log_prob(batch.yt).mean().backward()
         gradients[precision] = torch.cat([p.grad.double().flatten() for p in model.parameters()])

@@ -16,38 +16,33 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from shiftnp.metrics import log_likelihood
 from shiftnp.models import TETNP, TNP, NeuralProcess
 from shiftnp.plots.curves import draw_prediction
+from shiftnp.runs.config import Training
+from shiftnp.runs.step import make_optimiser, train_step
 from shiftnp.tasks.gp import GPTask
 from shiftnp.tasks.gp_posterior import GPOracle
 
 # Small enough that both models learn to use the data within a minute on two cores.
 TASK = GPTask(kernels=("se",), length=(0.4, 1.0), noise=0.1, points=(3, 24), targets=48)
 SIZE: dict[str, Any] = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 3}
-LEARNING_RATE = 4e-3
 SHIFT = 4.0
 
 
 def train(models: dict[str, NeuralProcess], steps: int, generator: torch.Generator, console: Console) -> None:
     """Trains all models on the same batches; Ctrl-C ends it early."""
-    optimisers = {name: torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE) for name, model in models.items()}
-    schedules = {name: torch.optim.lr_scheduler.OneCycleLR(o, LEARNING_RATE, steps) for name, o in optimisers.items()}
+    training = Training(steps=steps, learning_rate=4e-3, schedule="cosine", warmup=steps // 5)
+    optimisers = {name: make_optimiser(model, training) for name, model in models.items()}
     columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[scores]}"))
     running: dict[str, float] = {}
     try:
         with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
             bar = progress.add_task("", total=steps, scores="")
-            for _ in range(steps):
+            for step in range(steps):
                 batch = TASK.sample(16, generator)
                 for name, model in models.items():
-                    score = log_likelihood(model(batch.xc, batch.yc, batch.xt), batch.yt).mean()
-                    optimisers[name].zero_grad()
-                    (-score).backward()
-                    torch.nn.utils.clip_grad_value_(model.parameters(), 0.5)
-                    optimisers[name].step()
-                    schedules[name].step()
-                    running[name] = 0.95 * running.get(name, score.item()) + 0.05 * score.item()
+                    score = -train_step(model, optimisers[name], batch, training, step).item()
+                    running[name] = 0.95 * running.get(name, score) + 0.05 * score
                 scores = ", ".join(f"{name} {value:+.2f}" for name, value in running.items())
                 progress.update(bar, advance=1, scores=f"log-likelihood: {scores}")
     except KeyboardInterrupt:

@@ -26,10 +26,9 @@ from shiftnp.attention.tiled import low_precision_pays
 from shiftnp.batch import Batch
 from shiftnp.bench.machine import machine, peak_megabytes
 from shiftnp.kernels.mlp import PairwiseMLPAttention
-from shiftnp.metrics import log_likelihood
 from shiftnp.models import MODELS, NeuralProcess
 from shiftnp.runs.config import Precision
-from shiftnp.runs.train import arithmetic
+from shiftnp.runs.step import loss
 from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.gp import GPTask
 
@@ -100,10 +99,9 @@ def make(kind: str, settings: dict[str, Any], seed: int) -> NeuralProcess:
 
 def step(model: NeuralProcess, batch: Batch, precision: Precision = "float32") -> None:
     """Forward and backward."""
-    with arithmetic(precision, torch.device("cpu")):
-        prediction = model(batch.xc, batch.yc, batch.xt)
+    value = loss(model, batch, precision)
     model.zero_grad()
-    (-log_likelihood(prediction, batch.yt).mean()).backward()
+    value.backward()
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Time of a training step of several models, measured side by side: `shiftnp bench train`.
 
-Machines have good and bad minutes, so models take turns: each round, every model makes one step on the same batch, and
-what slows the machine down slows all models down alike. Ratios are then worth more than seconds.
+The load of a machine varies, so models take turns: each round, every model makes one step on the same batch, and what
+slows the machine down slows all models down alike. Ratios are then more reliable than seconds.
 """
 
 from __future__ import annotations
@@ -13,32 +13,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from torch.optim import Optimizer
 
-from shiftnp.batch import Batch
 from shiftnp.bench.machine import machine
 from shiftnp.experiments.base import PresetName, Row
 from shiftnp.experiments.timing import TIMING
-from shiftnp.metrics import log_likelihood
 from shiftnp.models import NeuralProcess
-from shiftnp.runs.config import Training
 from shiftnp.runs.run import Run
-from shiftnp.runs.train import arithmetic
+from shiftnp.runs.step import make_optimiser, train_step
 from shiftnp.tasks import Stream
 
 UNIT = "tnp"
-"""The row whose time is one."""
+"""The row whose time is the unit of the ratios."""
 
 
 def measure(
     rows: Sequence[Row], preset_name: PresetName, repeats: int, seed: int = 0, quiet: bool = False
 ) -> dict[str, Any]:
-    """Times `repeats` training steps of every row, after one that does not count.
+    """Times `repeats` training steps of every row, after a warm-up step.
 
-    A step is forward, backward, clipping and AdamW, with the settings and batches of gp-1d. Round `i` has the same
-    batch for every row. Ctrl-C ends the measurement early, with what was measured until then.
+    A step is `train_step`: forward, backward, clipping and AdamW, with the settings and batches of gp-1d. Round `i` has
+    the same batch for every row. Ctrl-C ends the measurement early, with what was measured until then.
 
     Returns:
         plain data for JSON: seconds (median and quartiles), and ratios of medians to the TNP's beside the paper's.
@@ -50,7 +47,8 @@ def measure(
     configs = {row.name: experiment.configure(row.name, preset=preset_name, training={"seed": seed}) for row in rows}
     training = next(iter(configs.values())).training  # the same for all
     seconds: dict[str, list[float]] = {name: [] for name in configs}
-    parameters: dict[str, int] = {}
+    models: dict[str, NeuralProcess] = {}
+    optimisers: dict[str, Optimizer] = {}
     columns = (
         TextColumn("{task.description:15}"),
         BarColumn(),
@@ -59,29 +57,28 @@ def measure(
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    # Steps of different models take differently long, so the time left is to be known from all of them.
+    # Models differ in speed, so that the time left is estimated from all of them.
     with Progress(*columns, speed_estimate_period=3600, disable=quiet) as progress:
         bar = progress.add_task("", total=len(configs) * (repeats + 1))
         try:
-            steppers: dict[str, Stepper] = {}
             for name, config in configs.items():
                 run = Run(Path(), config)  # nothing is written
-                steppers[name] = Stepper(run.new_model(), config.training)
-                parameters[name] = sum(p.numel() for p in steppers[name].model.parameters())
+                models[name] = run.new_model()
+                optimisers[name] = make_optimiser(models[name], config.training)
             for i, batch in zip(range(repeats + 1), Stream(run.task, training.batch_size, seed), strict=False):
-                for name, stepper in steppers.items():
+                for name, model in models.items():
                     progress.update(bar, description=name)
                     start = time.perf_counter()
-                    stepper.step(batch)
+                    train_step(model, optimisers[name], batch, training, i)
                     taken = time.perf_counter() - start
-                    if i > 0:  # the first step pays for what is set up once
+                    if i > 0:  # the first step includes what is set up once
                         seconds[name].append(taken)
                     progress.advance(bar)
         except KeyboardInterrupt:
             progress.stop()
-    models = {row.name: summary(row, seconds[row.name], seconds.get(UNIT, [])) for row in rows}
-    for name, entry in models.items():
-        entry["parameters"] = parameters.get(name)
+    entries = {row.name: summary(row, seconds[row.name], seconds.get(UNIT, [])) for row in rows}
+    for name, entry in entries.items():
+        entry["parameters"] = sum(p.numel() for p in models[name].parameters()) if name in models else None
     return {
         "what": "seconds of a training step on gp-1d, models in turn on the same batches",
         "unit": TIMING.unit,
@@ -92,31 +89,12 @@ def measure(
         "batch_size": training.batch_size,
         "precision": training.precision,
         "machine": machine(),
-        "models": models,
+        "models": entries,
     }
 
 
-class Stepper:
-    """A model and its optimiser; `step` is what training does with a batch."""
-
-    def __init__(self, model: NeuralProcess, training: Training) -> None:
-        self.model, self.training = model, training
-        rate, decay = float(training.learning_rate), float(training.weight_decay)
-        self.optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
-
-    def step(self, batch: Batch) -> None:
-        with arithmetic(self.training.precision, torch.device("cpu")):
-            prediction = self.model(batch.xc, batch.yc, batch.xt, batch.mask_c)
-        loss = -log_likelihood(prediction, batch.yt, batch.mask_t).mean()
-        self.optimiser.zero_grad()
-        loss.backward()
-        if self.training.clip is not None:
-            torch.nn.utils.clip_grad_value_(self.model.parameters(), float(self.training.clip))
-        self.optimiser.step()
-
-
 def summary(row: Row, seconds: Sequence[float], unit: Sequence[float]) -> dict[str, Any]:
-    """What is reported of one row. Its ratio is over the rounds in which both it and the TNP made their step."""
+    """The figures of one row. Its ratio is over the rounds in which both it and the TNP made their step."""
     figures = row.paper[0] if row.paper else None
     both = min(len(seconds), len(unit))
     quartiles = [float(q) for q in np.percentile(seconds, [25, 50, 75])] if seconds else [None] * 3

@@ -10,15 +10,18 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import subcommand
 
+import shiftnp
+from shiftnp._text import printable
 from shiftnp.cli.bench import Bench
 from shiftnp.cli.data import DataCommand
 from shiftnp.cli.evaluate import Evaluate, Report
+from shiftnp.cli.settings import UsageError
 from shiftnp.cli.train import Train
 
 
 @dataclass(frozen=True)
 class List:
-    """What there is: experiments with their models, all models and all tasks by name."""
+    """Lists experiments with their models, all models and all tasks."""
 
     def run(self) -> None:
         from shiftnp.experiments import EXPERIMENTS
@@ -45,13 +48,30 @@ Command = (
 )
 
 
+ABOUT = """Translation-equivariant transformer neural processes.
+
+Exit codes: 0 success, 1 a problem with data or files, 2 a wrong command line, 130 stopped and saved.
+
+shiftnp --version prints the version.
+
+Tab completion in bash (or zsh, tcsh): source <(shiftnp --tyro-print-completion bash)"""
+
+
 def main() -> None:
-    about = "Translation-equivariant transformer neural processes."
-    command: Any = tyro.cli(Command, prog="shiftnp", description=about)
+    if sys.argv[1:] == ["--version"]:
+        print(f"shiftnp {shiftnp.__version__}")
+        return
+    command: Any = tyro.cli(Command, prog="shiftnp", description=ABOUT)
     try:
         command.run()
     except (ValueError, TypeError, OSError, ImportError, RuntimeError, ArithmeticError) as error:
-        # Of several processes the first one tells what went wrong; the others merely lose their connection to it.
-        sys.exit(1 if int(os.environ.get("LOCAL_RANK", 0)) else f"shiftnp: {error}")
+        # Of several processes the first one says what is wrong; the others merely lose their connection to it.
+        if int(os.environ.get("LOCAL_RANK", 0)):
+            sys.exit(1)
+        sentence = f"shiftnp: {printable(str(error))}"
+        if isinstance(error, UsageError):
+            print(sentence, file=sys.stderr)
+            sys.exit(2)
+        sys.exit(sentence)
     except KeyboardInterrupt:
         sys.exit("shiftnp: stopped.")

@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -16,7 +16,7 @@ class Bench:
     """Measures how fast this machine is. Nothing else should run meanwhile.
 
     train: a training step of every model of the paper, as ratios to the TNP, beside the paper's own ratios.
-    attention: the paper's attention as a plain formula and in tiles, and the separable kernel: time, memory, accuracy.
+    attention: the MLP kernel as a plain formula and in tiles, and the rotary kernel: time, memory, accuracy.
     scale: up to 100,000 context points and a million targets, with a local and a pseudo-token model: time, memory.
     """
 
@@ -32,10 +32,6 @@ class Bench:
     """Write the result to this JSON file, too."""
 
     def run(self) -> None:
-        from rich.console import Console
-
-        from shiftnp._io import write_json
-
         if self.what == "train":
             from shiftnp.bench import train
             from shiftnp.experiments.timing import TIMING
@@ -52,8 +48,17 @@ class Bench:
 
             result = scale.measure(seed=self.seed)
             table = scale.table(result)
-        Console().print(table)
-        if self.out is not None:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self.out, {"command": shlex.join(["shiftnp", *sys.argv[1:]]), **result})
-            print(self.out.resolve())
+        show(result, table, self.out)
+
+
+def show(result: dict[str, Any], table: Any, out: Path | None) -> None:
+    """Prints the table of a measurement, and writes the result with its command to a file."""
+    from rich.console import Console
+
+    from shiftnp._io import write_json
+
+    Console().print(table)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(out, {"command": shlex.join(["shiftnp", *sys.argv[1:]]), **result})
+        print(out.resolve())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg, subcommand
 
 from shiftnp._registry import choose
-from shiftnp.cli.settings import parse_setting
+from shiftnp.cli.settings import parse_setting, usage
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Preview:
     """Name of the task, see `shiftnp list`."""
     settings: Positional[tuple[str, ...]] = ()
     """Arguments of the task as name=value, for instance dx=2 shift=1 for gp-1d, region=50,58,-10,2 for climate, or
-    path=stations.csv inputs=lon,lat outputs=temperature group=day for table."""
+    path=stations.csv inputs=lon,lat outputs=temperature group=day for table. task.path=... is the same."""
     out: Path | None = None
     """Where the picture goes. Default: preview-TASK.png."""
     seed: int = 0
@@ -48,7 +48,7 @@ class Preview:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What can be reached on a test set of gp-1d, knowing the kernel, by Bayes, and with a Gaussian."""
+    """Best possible log-likelihood on a test set of gp-1d: with known kernel, Bayes-optimal, and as a Gaussian."""
 
     test_set: Positional[str] = "delta-0.0"
     """Name of the test set: valid, or delta-0.0 to delta-1.0."""
@@ -57,14 +57,16 @@ class Ceiling:
         from shiftnp.tasks.ceiling import ceiling
         from shiftnp.tasks.gp import GPTask
 
-        result = ceiling(choose(self.test_set, GPTask().test_sets(), "test set"))
+        with usage():
+            test_set = choose(self.test_set, GPTask().test_sets(), "test set")
+        result = ceiling(test_set)
         for name, score in result._asdict().items():
             print(f"{name:9} {score.mean():+.4f} ± {score.std() / len(score) ** 0.5:.4f}  ({len(score)} tasks)")
 
 
 @dataclass(frozen=True)
 class Kolmogorov:
-    """Generates trajectories of Kolmogorov flow with the paper's settings; run it again to go on or to add more."""
+    """Generates trajectories of Kolmogorov flow with the paper's settings; run it again to continue or to add more."""
 
     trajectories: int
     """How many in all (the paper: 1024). One takes about 20 seconds of one core."""
@@ -102,13 +104,12 @@ class DataCommand:
 
 
 def make_task(name: str, settings: tuple[str, ...]) -> Any:
-    """The task of that name with settings that it knows."""
-    from inspect import signature
-
+    """The task of that name with settings, each as name=value or task.name=value."""
+    from shiftnp._arguments import build
     from shiftnp.tasks import TASKS
 
-    make = choose(name, TASKS, "task")
-    chosen = dict(map(parse_setting, settings))
-    for setting in chosen:
-        choose(setting, signature(make).parameters, f"setting of {name}")
-    return make(**chosen)
+    with usage():
+        make = choose(name, TASKS, "task")
+        full = (text if text.startswith("task.") else f"task.{text}" for text in settings)
+        chosen = dict(parse_setting(text, getattr(make, "func", make)) for text in full)
+        return build(make, {key.removeprefix("task."): value for key, value in chosen.items()}, name)

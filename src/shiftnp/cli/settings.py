@@ -3,28 +3,89 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-SEVERAL = ("inputs", "outputs", "block", "kernels")
-"""Settings that are always several words, even where one is given."""
+SEQUENCES = ("inputs", "outputs", "block", "kernels")
+PATHS = ("path", "elevation")
+UNREADABLE = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
 
 
-def parse_setting(text: str) -> tuple[str, Any]:
-    """`name=value`, the value written as in Python or JSON; several words or numbers with commas between them; else a
-    string."""
+class UsageError(ValueError):
+    """A command line that cannot be carried out, whatever the data are."""
+
+
+@contextlib.contextmanager
+def usage() -> Iterator[None]:
+    """Marks errors in names and values of settings as those of the command line."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from error
+
+
+def parse_setting(text: str, task: Any = None) -> tuple[str, Any]:
+    """A setting `name=value`, or `task.name=value` for one of the task.
+
+    The value is written as in Python or JSON, or as words or numbers with commas between them. Else it is a string.
+
+    Args:
+        task: the class of the task, which says which of its settings are paths and which are sequences of names.
+    """
     name, equals, written = text.partition("=")
-    if not equals:
+    if not equals or not name.strip():
         raise ValueError(f"A setting has the form name=value, got {text!r}.")
-    value = parse_value(written)
-    return name, (value,) if isinstance(value, str) and name.removeprefix("task.") in SEVERAL else value
+    if name.startswith("task."):
+        if name.removeprefix("task.") in getattr(task, "path_settings", PATHS):
+            return name, parse_path(name, written)
+        if name.removeprefix("task.") in getattr(task, "sequence_settings", SEQUENCES):
+            return name, parse_names(written)
+    return name, parse_value(written)
 
 
 def parse_value(text: str) -> Any:
+    """Plain data: a number, a boolean, None, a string, or tuples and dictionaries of these."""
     for read in (json.loads, ast.literal_eval):
-        try:
-            parsed = read(text)
-        except (ValueError, SyntaxError):
-            continue
-        return tuple(parsed) if isinstance(parsed, list) else parsed
+        with contextlib.suppress(*UNREADABLE), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python, about the text
+            parsed = plain(read(text))
+            json.dumps(parsed)  # it goes into config.json
+            return parsed
     return tuple(part.strip() for part in text.strip("[]()").split(",")) if "," in text else text
+
+
+def plain(value: Any) -> Any:
+    """The value with tuples for lists. TypeError: it is nothing that JSON has, such as a set."""
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(map(plain, value))
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"{value!r} is not plain data.")
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Names with commas between them, in quotes and brackets or without; a column may have a number for its name."""
+    value = parse_value(text)
+    if isinstance(value, tuple) and all(isinstance(entry, str) for entry in value):
+        return value
+    if isinstance(value, str):
+        return (value,)
+    return tuple(part.strip().strip("'\"") for part in text.strip("[]() ").split(",") if part.strip())
+
+
+def parse_path(name: str, text: str) -> str | None:
+    """The absolute path, so that a run finds its files from any folder."""
+    if text in ("None", "null"):
+        return None
+    try:
+        if not text.strip():
+            raise ValueError("it is empty")
+        return str(Path(text).expanduser().absolute())
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} must be a path, got {text!r} ({error}).") from error

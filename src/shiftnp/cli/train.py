@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_type_hints
 
 from tyro.conf import Positional, arg
 
 from shiftnp._registry import choose
-from shiftnp.cli.bench import Bench
-from shiftnp.cli.settings import parse_setting
-from shiftnp.runs.config import Precision, Schedule, Training
+from shiftnp._text import printable
+from shiftnp.cli.bench import show
+from shiftnp.cli.settings import UsageError, parse_setting, usage
+from shiftnp.runs.config import Training
 
 Text = Annotated[str | None, arg(metavar="NAME")]
 Folder = Annotated[Path | None, arg(metavar="DIR")]
 Whole = Annotated[int | None, arg(metavar="N")]
-Number = Annotated[float | None, arg(metavar="NUMBER")]
+LONGEST_NAME = 60
+"""Characters of a run's folder name; a longer one ends in a hash of the changes instead."""
+
+if TYPE_CHECKING:
+    TrainingOptions = dict[str, Any]
+else:
+    # The entries of Training that are given on the command line and no others, so that None is a value like any other.
+    _preset = arg(help_behavior_hint="(default: the preset's)")
+    _entries = {name: Annotated[hint, _preset] for name, hint in get_type_hints(Training).items()}
+    TrainingOptions = TypedDict("TrainingOptions", _entries, total=False)
+    TrainingOptions.__doc__ = Training.__doc__  # where the help texts are
 
 
 @dataclass(frozen=True)
@@ -29,97 +41,85 @@ class Train:
     """
 
     experiment: Positional[Annotated[str | None, arg(metavar="[EXPERIMENT]")]] = None
-    """Name of the experiment, see `shiftnp list`. A task of one's own will do: table task.path=stations.csv
+    """Name of an experiment or of a task, see `shiftnp list`. For data of your own: table task.path=stations.csv
     task.inputs=lon,lat task.outputs=temperature."""
     settings: Positional[Annotated[tuple[str, ...], arg(metavar="[NAME=VALUE ...]")]] = ()
-    """Arguments of the model as name=value (dz=64 layers=3), and of the task as task.name=value (task.noise=0.1,
-    task.path=DIR), all in one place."""
+    """Arguments of the model as name=value (dz=64 layers=3), of its kernel as kernel.name=value (kernel=rotary
+    kernel.frequencies=32), and of the task as task.name=value (task.noise=0.1 task.path=DIR), all in one place."""
     model: Text = None
-    """Which model, see `shiftnp list`; `all`: one after the other, going on with what was begun. Default: the paper's
-    own model."""
+    """Which model, see `shiftnp list`; `all`: one after the other, resuming runs that exist. Default: the paper's own
+    model."""
     task: Text = None
     """Which task, in experiments with several. Default: the first (with --model all: all of them)."""
     preset: Literal["laptop", "paper"] = "laptop"
     """laptop: meant for 20 to 40 minutes a model on two cores; paper: the paper's settings, days on a GPU."""
     out: Folder = None
-    """Folder of the run. Default: runs/EXPERIMENT/MODEL-PRESET-seedN."""
+    """Folder of the run. Default: runs/EXPERIMENT/MODEL-PRESET-seedN, with the changes or a hash of them."""
     resume: Folder = None
-    """Folder of a run to go on with. With --steps it is trained for longer."""
+    """Folder of a run to resume. With --steps it is trained for longer."""
 
-    steps: Whole = None
-    """Training steps. This and what follows: default from the preset."""
-    batch_size: Whole = None
-    """Tasks in a batch, shared out among all devices."""
-    learning_rate: Number = None
-    """Of AdamW."""
-    weight_decay: Number = None
-    """Of AdamW."""
-    clip: Number = None
-    """Largest gradient, entry by entry."""
-    schedule: Schedule | None = None
-    """Of the learning rate."""
-    warmup: Whole = None
-    """Steps over which the learning rate rises."""
-    ema: Number = None
-    """Decay of a moving average of the weights, for instance 0.999."""
-    precision: Precision | None = None
-    """bf16: products in bfloat16 where that is safe; bf16-pairs: only those of the paper's networks of pairs."""
-    seed: Whole = None
-    """Decides initial weights and data."""
-    log_every: Whole = None
-    """Steps between entries of the loss."""
-    valid_every: Whole = None
-    """Steps between validations."""
-    valid_tasks: Whole = None
-    """Tasks to validate on."""
-    patience: Whole = None
-    """Steps in a row without a finite loss after which the run gives up."""
+    training: Annotated[TrainingOptions, arg(name="")] = field(default_factory=lambda: TrainingOptions())
+    """How the model is trained."""
 
     devices: Whole = None
     """Devices of each node, a process each. Default: 1, or what torchrun has started."""
     nodes: Whole = None
     """Nodes. Default: 1, or what torchrun has started."""
     workers: int = 0
-    """Processes that make batches ahead of time."""
+    """Processes that load batches ahead of time."""
     save_every: float = 60.0
     """Seconds between checkpoints: what a crash may cost."""
     gap: bool = True
-    """Work out what can be reached on the validation tasks, where that is known, and show the gap to it."""
+    """Compute the best possible score on the validation tasks, where it is known, and show the gap to it."""
     tensorboard: bool = False
     """Write event files for TensorBoard into the run's folder."""
 
     def run(self) -> None:
-        from shiftnp.runs.run import Run
-
-        asked = {entry.name: getattr(self, entry.name) for entry in fields(Training)}
-        changes = {name: value for name, value in asked.items() if value is not None}
+        changes = dict(self.training)
         if self.resume is not None:
             if self.experiment or self.settings or self.model or self.task or self.out or changes.keys() - {"steps"}:
-                raise ValueError("a run that goes on keeps its settings: give --resume alone, or with --steps.")
+                raise UsageError("a run that goes on keeps its settings: give --resume alone, or with --steps.")
             self.train([(self.resume, None)], changes.get("steps"))
             return
         if self.experiment is None:
-            raise ValueError("name an experiment (`shiftnp list` shows them), or a run with --resume.")
-        experiment = find_experiment(self.experiment, tasks_too=True)
-        if experiment.name == "timing":
-            Bench("train", self.preset, out=self.out or Path("runs/timing") / self.preset / "timing.json").run()
+            raise UsageError("name an experiment or a task (`shiftnp list` shows them), or a run with --resume.")
+        with usage():
+            experiment = find_experiment(self.experiment, tasks_too=True)
+        if experiment.measure is not None:
+            if self.settings or self.model or self.task or changes:
+                raise UsageError(f"{experiment.name} is measured, not trained: give --preset and --out alone.")
+            from shiftnp.bench.train import table
+
+            result, name = experiment.measure(self.preset), experiment.name
+            show(result, table(result), self.out or Path("runs", name, self.preset, f"{name}.json"))
             return
-        settings = {name: absolute(name, value) for name, value in map(parse_setting, self.settings)}
+        self.train(self.plan(experiment, changes))
+
+    def plan(self, experiment: Any, changes: dict[str, Any]) -> list[tuple[Path, Any]]:
+        """The folders of all runs to train, each with the config of a new run, or None for one that exists."""
+        from shiftnp.runs.run import Run
+        from shiftnp.tasks import TASKS
+
         every = self.model == "all"
         if every and self.out is not None:
-            raise ValueError("--out names the folder of one run: leave it out with --model all.")
+            raise UsageError("--out names the folder of one run: leave it out with --model all.")
         rows = [row.name for row in experiment.rows] if every else [self.model]
         tasks = list(experiment.tasks) if every and self.task is None else [self.task]
         plan: list[tuple[Path, Any]] = []
         for task in tasks:
+            make = TASKS.get(task or experiment.tasks[0])
             for row in rows:
-                config = experiment.configure(row, task, self.preset, changes, settings, lenient=every)
+                with usage():
+                    settings = dict(parse_setting(text, getattr(make, "func", make)) for text in self.settings)
+                    config = experiment.configure(row, task, self.preset, changes, settings, lenient=every)
                 folder = self.out or Path("runs") / experiment.name / folder_name(config, len(experiment.tasks) > 1)
                 begun = every and (folder / "config.json").exists()
                 if begun and Run.open(folder).config != config:
                     raise ValueError(f"{folder} holds a run with other settings: move it away, or train elsewhere.")
+                with usage():
+                    Run(folder, config).check()
                 plan.append((folder, None if begun else config))
-        self.train(plan)
+        return plan
 
     def train(self, plan: list[tuple[Path, Any]], steps: int | None = None) -> None:
         """Trains what is to be trained: in each folder a new run with a config, or, without one, the run it holds."""
@@ -128,17 +128,13 @@ class Train:
 
         fabric = make_fabric(self.devices, self.nodes)
         for folder, config in plan:
-            if config is not None and fabric.is_global_zero:
-                Run.create(folder, config)
-            fabric.barrier()
-            run = Run.open(folder)
-            if steps is not None:
-                if fabric.is_global_zero:
-                    run.extend(steps)
-                fabric.barrier()
-                run = Run.open(folder)
             if fabric.is_global_zero:
-                print(f"{run.config.label} on {run.config.task}: {folder}", flush=True)
+                run = Run.open(folder) if config is None else Run.create(folder, config)
+                run = run if steps is None else run.extend(steps)
+                print(f"{run.config.label} on {printable(run.config.task)}: {folder}", flush=True)
+            fabric.barrier()
+            if not fabric.is_global_zero:
+                run = Run.open(folder)
             if run.is_baseline:
                 fabric.print("There is nothing to train: it is fitted to each context by `shiftnp evaluate`.")
             elif run.is_finished:
@@ -153,18 +149,17 @@ def find_experiment(name: str, tasks_too: bool = False) -> Any:
     from shiftnp.experiments.base import on_task
     from shiftnp.tasks import TASKS
 
-    if tasks_too and name in TASKS and name not in EXPERIMENTS:
-        return on_task(name)
-    return choose(name, EXPERIMENTS, "experiment")
-
-
-def absolute(name: str, value: Any) -> Any:
-    """Files by their full names, so that a run finds them from anywhere."""
-    return str(Path(value).expanduser().absolute()) if name in ("task.path", "task.elevation") else value
+    if not tasks_too:
+        return choose(name, EXPERIMENTS, "experiment")
+    choose(name, {**EXPERIMENTS, **TASKS}, "experiment or task")
+    return EXPERIMENTS[name] if name in EXPERIMENTS else on_task(name)
 
 
 def folder_name(config: Any, with_task: bool) -> str:
-    """Such as te-tnp-laptop-seed0, with all that was set otherwise than in the preset."""
+    """Such as te-tnp-laptop-seed0-dz=64; with a hash of the changes where these would make it long."""
     changes = [re.sub(r"=.*/", "=", change) for change in config.changes]  # of a path, its last part
-    parts = [config.task] * with_task + [config.row, config.preset, f"seed{config.training.seed}", *changes]
-    return re.sub(r"[^\w=.,+-]+", "_", "-".join(parts))
+    parts = [config.task] * with_task + [config.row, config.preset, f"seed{config.training.seed}"]
+    name = "-".join([*parts, *changes])
+    if len(name) > LONGEST_NAME:
+        name = "-".join([*parts, hashlib.sha256("\n".join(config.changes).encode()).hexdigest()[:6]])
+    return re.sub(r"[^\w=.,+-]+", "_", name)

@@ -1,36 +1,46 @@
-"""Everything that decides a run, as plain data that goes into its `config.json`."""
+"""Everything that decides a run, as plain data that goes into its `config.json`. This module does not import torch."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_type_hints
 
+from shiftnp._arguments import check_type
+from shiftnp._text import printable
 
 Schedule = Literal["constant", "cosine"]
 Precision = Literal["float32", "bf16", "bf16-pairs"]
+
+LEAST = {"steps": 0, "batch_size": 1, "warmup": 0, "seed": 0}
+LEAST |= dict.fromkeys(("log_every", "valid_every", "valid_tasks", "patience"), 1)
+"""Smallest value of every whole number in `Training`."""
 
 
 @dataclass(frozen=True)
 class Training:
     """How a model is trained. The defaults are the paper's.
 
+    Each entry is an option of `shiftnp train`, with the help text below.
+
     Args:
-        steps: number of batches.
-        batch_size: tasks in a batch, shared out among all devices.
-        learning_rate, weight_decay: of AdamW.
-        clip: gradients are cut off at this value, entry by entry; None: not at all.
-        schedule: of the learning rate: "constant", or "cosine" down to zero at the last step.
-        warmup: steps over which the learning rate rises from zero.
-        ema: decay of the moving average of the weights that is validated and kept; None: the weights themselves.
-        precision: "bf16" runs products in bfloat16 where torch deems it safe, "bf16-pairs" only those in the networks
-            of pairs, which are nearly all of the work of the paper's kernel; weights stay float32.
-        seed: decides initial weights and data.
-        log_every: steps between two entries of the loss in `metrics.jsonl`.
-        valid_every: steps between two validations.
-        valid_tasks: how many tasks of the validation set are used.
-        patience: after so many steps in a row without a finite loss and gradient the run gives up.
+        steps: Number of training steps, one batch each.
+        batch_size: Tasks in a batch, divided among all devices.
+        learning_rate: Learning rate of AdamW.
+        weight_decay: Weight decay of AdamW.
+        clip: Gradients are clipped to this absolute value, entry by entry; None: no clipping.
+        schedule: Learning-rate schedule: constant, or cosine decay to zero at the last step.
+        warmup: Steps of linear learning-rate warm-up.
+        ema: Decay of an exponential moving average (EMA) of the weights, for instance 0.999, which is then validated
+            and saved; None: no EMA.
+        precision: bf16: matrix products in bfloat16 where autocast deems it safe; bf16-pairs: only those in the
+            pairwise networks, nearly all of the work of the MLP kernel. Weights stay float32.
+        seed: Seed of the initial weights and of the data.
+        log_every: Steps between two entries of the loss in metrics.jsonl.
+        valid_every: Steps between two validations.
+        valid_tasks: Number of tasks of the validation set to use.
+        patience: Consecutive steps without a finite loss and gradient after which training stops.
     """
 
     steps: int = 500_000
@@ -49,30 +59,18 @@ class Training:
     patience: int = 20
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("steps", 0),
-            ("batch_size", 1),
-            ("warmup", 0),
-            ("seed", 0),
-            ("log_every", 1),
-            ("valid_every", 1),
-            ("valid_tasks", 1),
-            ("patience", 1),
-        ):
+        _check_types(self)
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}.")
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2^63, got {self.seed}.")
+        for name in ("learning_rate", "weight_decay", "clip"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-        for name, zero_too in (("learning_rate", False), ("weight_decay", True), ("clip", False)):
-            value = getattr(self, name)
-            if value is None and name == "clip":
-                continue
-            if not 0 <= value < math.inf or (value == 0 and not zero_too):
+            if value is not None and not (0 < value < math.inf or (value == 0 and name == "weight_decay")):
                 raise ValueError(f"{name} must be a positive number, got {value!r}.")
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema must be a decay between 0 and 1, for instance 0.999, got {self.ema!r}.")
-        for name, choices in (("schedule", Schedule), ("precision", Precision)):
-            if getattr(self, name) not in get_args(choices):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {getattr(self, name)!r}.")
 
     def rate(self, step: int) -> float:
         """Learning rate of step 0, 1, ..."""
@@ -88,8 +86,8 @@ class RunConfig:
     Args:
         model, model_settings: name in `MODELS` or `BASELINES`, and its arguments without `dx` and `dy`.
         task, task_settings: name in `TASKS`, and its arguments.
-        experiment, row, preset: what the run is part of: experiment, row of its table and preset.
-        changes: what was set otherwise than in the preset, as `name=value`.
+        experiment, row, preset: the experiment that the run is part of, the row of its table, and the preset.
+        changes: settings that differ from the preset, as `name=value`.
     """
 
     model: str
@@ -102,23 +100,40 @@ class RunConfig:
     preset: str | None = None
     changes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _check_types(self)
+
     @property
     def label(self) -> str:
-        """The run in a few words, for tables: what it is, and what was set otherwise."""
+        """The run in a few words, for tables: row or model, preset and changes."""
         about = ", ".join(filter(None, [self.preset, *self.changes]))
-        return f"{self.row or self.model} ({about})" if about else (self.row or self.model)
+        return printable(f"{self.row or self.model} ({about})" if about else (self.row or self.model))
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> RunConfig:
-        """The config that `to_json` wrote; an unknown entry raises TypeError, which says which."""
-        return RunConfig(**_tuples({**data, "training": Training(**data["training"])}))
+        """The config that `to_json` wrote. ValueError: an entry is missing, unknown or of a wrong type."""
+        training = data.get("training")
+        if not isinstance(training, dict):
+            raise ValueError(f"training must be an object with names and values, got {training!r}.")
+        for kind, entries in ((RunConfig, data), (Training, training)):
+            known = {entry.name for entry in dataclasses.fields(kind)}
+            if unknown := sorted(entries.keys() - known):
+                raise ValueError(f"it has an unknown entry, {unknown[0]!r}.")
+        if missing := {"model", "task"} - data.keys():
+            raise ValueError(f"it has no entry {min(missing)!r}.")
+        return RunConfig(**_tuples({**data, "training": Training(**training)}))
+
+
+def _check_types(config: Training | RunConfig) -> None:
+    for name, hint in get_type_hints(type(config)).items():
+        check_type(name, getattr(config, name), hint)
 
 
 def _tuples(value: Any) -> Any:
-    """With tuples for lists, which is all that JSON knows."""
+    """With tuples for lists, since JSON has lists alone."""
     if isinstance(value, dict):
         return {k: _tuples(v) for k, v in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

@@ -17,20 +17,25 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from shiftnp._io import write
-from shiftnp.runs.run import Run, resume_command
 from shiftnp._optional import need
+from shiftnp._text import printable
+from shiftnp.runs.run import STATE, Run, resume_command
 
-TELL_EVERY = 30.0
-"""Seconds between lines where there is no terminal to show live progress."""
+PRINT_EVERY = 30.0
+"""Seconds between progress lines where there is no terminal to show live progress."""
+TITLES = {"loss": "loss (NLL)", "valid": "valid (LL)", "gap": "gap"}
+"""The figures of `metrics.jsonl` as they are printed, with their signs."""
 
 
-class Journal:
-    """The open journal of a run, in one process alone. With several processes, those that are not `active` write and
-    show nothing.
+class RunLog:
+    """The log of a run while it is trained. With several processes, those that are not `active` write and show nothing.
 
     Args:
-        step: where training starts; entries of `metrics.jsonl` beyond it are taken back, since their steps come again.
+        step: where training starts; later entries of `metrics.jsonl` are removed, since their steps come again.
         seconds: how long the run was trained before.
+        active: whether this process writes and shows anything.
+        tensorboard: write event files for TensorBoard, too.
+        quiet: show nothing.
     """
 
     def __init__(
@@ -38,7 +43,7 @@ class Journal:
     ) -> None:
         self.run, self.first, self.before, self.active = run, step, seconds, active
         self.console = Console(quiet=quiet or not active, soft_wrap=True, markup=False, highlight=False)
-        # Tasks differ in size from batch to batch, so that the time left is estimated from many steps.
+        # Batches differ in size, so that the time left is estimated from many steps.
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -55,14 +60,12 @@ class Journal:
         self.shown: dict[str, str] = {}
         self.saved: int | None = step if step else None
         self.wants_board = tensorboard and active
-        self.open = contextlib.ExitStack()
-        self.told = time.monotonic()
+        self.printed = time.monotonic()
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> RunLog:
         if self.active:
             with self.writing():
-                self.open.enter_context(self.run.lock())
-                for leftover in self.run.folder.glob(".*.part"):  # of a process that was killed while it wrote
+                for leftover in self.run.folder.glob(".*.part"):  # left by a process that was killed while writing
                     leftover.unlink(missing_ok=True)
                 kept = [json.dumps(entry) + "\n" for entry in self.run.metrics() if entry["step"] <= self.first]
                 write(self.run.folder / "metrics.jsonl", "".join(kept))
@@ -71,10 +74,13 @@ class Journal:
                 board = need("torch.utils.tensorboard", "--tensorboard", "track")
                 self.board = board.SummaryWriter(str(self.run.folder), purge_step=self.first)
         self.progress.start()
-        self.bar = self.progress.add_task(self.run.config.row or self.run.config.model, total=self.total, now="")
+        self.bar = self.progress.add_task(
+            printable(self.run.config.row or self.run.config.model), total=self.total, now=""
+        )
         self.began = time.perf_counter()
         if self.first:
-            self.console.print(f"Going on from step {self.first} of {self.total}.")
+            self.print(f"Going on from step {self.first} of {self.total}.")
+        self.print("loss: negative log-likelihood per target (NLL); valid: log-likelihood per target (LL)")
         self.advance(self.first)
         return self
 
@@ -85,27 +91,27 @@ class Journal:
                 self.file.close()
             if self.wants_board:
                 self.board.close()
-        self.open.close()
 
-    # --- what happens ----------------------------------------------------------------------------------------------
+    # --- what is logged ----------------------------------------------------------------------------------------------
 
     def loss(self, step: int, losses: list[float], rate: float, skipped: int) -> None:
-        """The mean of the last losses."""
+        """Logs the mean of the last losses."""
         mean = math.fsum(losses) / len(losses)
         self.shown["loss"] = f"{mean:+.3f}"
-        self.note({"step": step, "loss": mean, "rate": rate, "skipped": skipped})
+        self.append({"step": step, "loss": mean, "rate": rate, "skipped": skipped})
 
     def valid(self, step: int, scores: Float[Tensor, " n"], best: Float[Tensor, " n"] | None) -> None:
-        """The log-likelihood of the validation tasks and the gap to the best possible one."""
+        """Logs the log-likelihood of the validation tasks and the gap to the best possible one."""
         entry = {"step": step, "valid": float(scores.mean())}
         self.shown["valid"] = f"{entry['valid']:+.3f}"
         if best is not None:
             entry["gap"] = float((best - scores).mean())
             self.shown["gap"] = f"{entry['gap']:.3f}"
-        self.note({**entry, "seconds": round(self.seconds, 1)})
-        self.tell(step)
+        self.append({**entry, "seconds": round(self.seconds, 1)})
+        self.print_progress(step)
 
-    def note(self, entry: Mapping[str, Any]) -> None:
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Adds an entry to `metrics.jsonl`."""
         if not self.active:
             return
         numbers = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in entry.items()}
@@ -117,7 +123,7 @@ class Journal:
                     self.board.add_scalar(name, value, entry["step"])
 
     def save(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-        """A checkpoint, after the entries that belong to it."""
+        """Saves a checkpoint, after the entries that belong to it."""
         if self.active:
             with self.writing():
                 os.fsync(self.file.fileno())
@@ -126,30 +132,29 @@ class Journal:
 
     def advance(self, step: int) -> None:
         self.progress.update(self.bar, completed=step, now=self.now(step))
-        if not self.console.is_terminal and time.monotonic() - self.told > TELL_EVERY:
-            self.tell(step)
+        if not self.console.is_terminal and time.monotonic() - self.printed > PRINT_EVERY:
+            self.print_progress(step)
 
-    def tell(self, step: int) -> None:
-        """A line that stays, and that log files get."""
-        self.told = time.monotonic()
+    def print_progress(self, step: int) -> None:
+        """A line that stays in the terminal or in a log file."""
+        self.printed = time.monotonic()
         left = clock((self.total - step) / self.speed(step))
-        self.say(f"step {step}/{self.total}  {self.now(step)}  {left} left")
+        self.print(f"step {step}/{self.total}  {self.now(step)}  {left} left")
 
-    def say(self, sentence: str) -> None:
+    def print(self, sentence: str) -> None:
         self.console.print(sentence)
 
-    def say_finished(self, step: int, skipped: int) -> None:
+    def print_finished(self, step: int, skipped: int) -> None:
         note = f", {skipped} of them skipped for want of a finite loss" if skipped else ""
-        scores = "  ".join(f"{name} {value}" for name, value in self.shown.items())
-        self.console.print(f"Trained for {step} steps in {clock(self.seconds)}{note}: {scores}")
-        self.console.print(f"Next: shiftnp evaluate {shlex.quote(str(self.run.folder))}")
+        self.print(f"Trained for {step} steps in {clock(self.seconds)}{note}: {self.figures()}")
+        self.print(f"Next: shiftnp evaluate {shlex.quote(str(self.run.folder))}")
 
-    def say_stopped(self, step: int) -> None:
+    def print_stopped(self, step: int) -> None:
         kept = "nothing was saved yet" if self.saved is None else f"step {self.saved} is saved"
-        self.console.print(f"Stopped at step {step} of {self.total}; {kept}. Go on with:")
-        self.console.print(f"  {resume_command(self.run.folder)}")
+        self.print(f"Stopped at step {step} of {self.total}; {kept}. Go on with:")
+        self.print(f"  {resume_command(self.run.folder)}")
 
-    # --- figures that change -----------------------------------------------------------------------------------------
+    # --- figures of the moment ---------------------------------------------------------------------------------------
 
     @property
     def seconds(self) -> float:
@@ -161,8 +166,11 @@ class Journal:
         return max(step - self.first, 1e-9) / (time.perf_counter() - self.began)
 
     def now(self, step: int) -> str:
-        values = "  ".join(f"{name} {value}" for name, value in self.shown.items())
-        return f"{values}  {self.speed(step):.2f} steps/s" if step > self.first else values
+        """The figures with the speed, once it is known."""
+        return f"{self.figures()}  {self.speed(step):.2f} steps/s" if step > self.first else self.figures()
+
+    def figures(self) -> str:
+        return "  ".join(f"{TITLES[name]} {value}" for name, value in self.shown.items())
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -170,7 +178,10 @@ class Journal:
         try:
             yield
         except OSError as error:
-            kept = "No checkpoint was written yet." if self.saved is None else f"That of step {self.saved} is intact."
+            kept = "No checkpoint was written yet."
+            if self.saved is not None:
+                whole = (self.run.folder / STATE).is_file()
+                kept = f"That of step {self.saved} is intact." if whole else "Its checkpoint is gone."
             raise OSError(
                 f"{self.run.folder} cannot be written ({error.strerror or error}). {kept} Make room, or make the folder"
                 f" writable, and go on with `{resume_command(self.run.folder)}`."

@@ -1,4 +1,4 @@
-"""A run is a folder that explains itself: `config.json`, `metrics.jsonl`, `model.safetensors` and `state.pt`.
+"""A run is a folder that explains itself: `config.json`, `metrics.jsonl`, `model.safetensors`, `state.safetensors`.
 
 Every file is written aside and renamed, so that under its own name it is whole or absent, whenever a run is stopped.
 """
@@ -6,33 +6,33 @@ Every file is written aside and renamed, so that under its own name it is whole 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
-import pickle
+import math
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
 import shiftnp
+from shiftnp._arguments import build, check_type, first_line
+from shiftnp._io import write_json
+from shiftnp._registry import choose
 from shiftnp.baselines import BASELINES
 from shiftnp.baselines.gp import GPBaseline
-from shiftnp._io import write, write_json
-from shiftnp._registry import choose
 from shiftnp.models import MODELS, NeuralProcess
 from shiftnp.runs.config import RunConfig
-from shiftnp.tasks import TASKS, Task
+from shiftnp.runs.tensors import check_tensors, flatten, read_metadata, read_tensors, unflatten, write_tensors
 from shiftnp.scaling import Scaling
+from shiftnp.tasks import TASKS, Task
 
 FORMAT = 1  # of the folder; a run of a higher format was written by a newer version
+WEIGHTS, STATE = "model.safetensors", "state.safetensors"
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,8 @@ class Run:
                 " --out."
             )
         run = Run(folder, config)
+        run.check()
         scaling = run.task.scaling
-        if not run.is_baseline:
-            run.new_model()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if scaling is not None:
@@ -71,11 +70,10 @@ class Run:
         if not path.is_file():
             what = "has no config.json" if folder.is_dir() else "does not exist"
             raise FileNotFoundError(f"{folder} is not a run: it {what}. `shiftnp train` makes runs.")
-        try:
-            data = json.loads(path.read_text())
-            written, version = int(data.pop("format")), data.pop("shiftnp")
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ValueError(f"{path} is damaged or not the config of a run ({error}): train anew.") from error
+        data = _read_json(path, "config.json of a run")
+        written, version = data.pop("format", None), data.pop("shiftnp", None)
+        if not isinstance(written, int) or not isinstance(version, str):
+            raise ValueError(f"{path} is damaged or not the config.json of a run (no format and version): train anew.")
         if written > FORMAT:
             raise ValueError(
                 f"{path} was written by shiftnp {version} (format {written}), newer than this one,"
@@ -83,7 +81,7 @@ class Run:
             )
         try:
             return Run(folder, RunConfig.from_json(data))
-        except (TypeError, ValueError, KeyError) as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, written by shiftnp {version}, cannot be used: {error}") from error
 
     def write_config(self) -> None:
@@ -92,45 +90,70 @@ class Run:
             {"format": FORMAT, "shiftnp": shiftnp.__version__, **self.config.to_json()},
         )
 
+    def check(self) -> None:
+        """Makes the task and the model, to see whether that is possible."""
+        _ = self.task
+        self.baseline() if self.is_baseline else self.new_model()
+
     # --- what a run is made of -----------------------------------------------------------------------------------
 
     @cached_property
     def task(self) -> Task:
-        """What it is trained on."""
-        make = choose(self.config.task, TASKS, "task")
-        settings = dict(self.config.task_settings)
-        if self.scaling is not None:
-            settings.setdefault("fixed_scaling", self.scaling)
-        return make(**settings)
+        """The task that the model is trained on."""
+        name = self.config.task
+        make, settings = choose(name, TASKS, "task"), self.config.task_settings
+        more = {} if self.scaling is None or "fixed_scaling" in settings else {"fixed_scaling": self.scaling}
+        task: Task = build(make, settings, f"the task {name}", **more)
+        return task
 
     @cached_property
     def scaling(self) -> Scaling | None:
         """How the task standardises inputs and outputs, as it was when the run began; None if it does not."""
         path = self.folder / "scaling.json"
-        return Scaling(**json.loads(path.read_text())) if path.exists() else None
+        if not path.exists():
+            return None
+        data = _read_json(path, "scaling.json of a run")
+        try:
+            for entry in fields(Scaling):
+                check_type(entry.name, data[entry.name], list[str] if "put" in entry.name else list[float])
+            if not all(math.isfinite(v) for name in ("x_mean", "x_std", "y_mean", "y_std") for v in data[name]):
+                raise ValueError("means and standard deviations must be finite.")
+            return Scaling(**data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} is damaged ({first_line(error)}): restore it, or train anew with another --out."
+            ) from error
 
     def new_model(self) -> NeuralProcess:
         """The model with its initial weights, which the seed decides."""
-        make = choose(self.config.model, MODELS, "model")
+        name, settings = self.config.model, self.config.model_settings
+        make = choose(name, MODELS, "model")
         with torch.random.fork_rng():
             torch.manual_seed(self.config.training.seed)  # torch initialises weights from its global generator alone
-            model: NeuralProcess = make(dx=self.task.dx, dy=self.task.dy, **self.config.model_settings)
+            model: NeuralProcess = build(make, settings, f"the model {name}", dx=self.task.dx, dy=self.task.dy)
         return model
+
+    def baseline(self) -> GPBaseline:
+        """The baseline, which is fitted to each context and has no weights."""
+        name = self.config.model
+        baseline: GPBaseline = build(BASELINES[name], self.config.model_settings, f"the baseline {name}")
+        return baseline
 
     def model(self, device: torch.device | str = "cpu") -> NeuralProcess | GPBaseline:
         """The trained model, ready to predict."""
         if self.is_baseline:
-            return BASELINES[self.config.model](**self.config.model_settings)
+            return self.baseline()
         model = self.new_model()
-        path = self.folder / "model.safetensors"
-        if not path.is_file():
+        try:
+            weights, _ = read_tensors(self.folder / WEIGHTS)
+            check_tensors(weights, model.state_dict())
+        except FileNotFoundError:
             raise FileNotFoundError(
                 f"{self.folder} has no weights yet: train it, with `{resume_command(self.folder)}`."
-            )
-        try:
-            model.load_state_dict(safetensors.torch.load_file(path))
-        except (safetensors.SafetensorError, RuntimeError) as error:
+            ) from None
+        except ValueError as error:
             raise ValueError(self._damaged(error)) from error
+        model.load_state_dict(weights)
         return model.to(device).eval()
 
     @property
@@ -143,26 +166,27 @@ class Run:
     @property
     def step(self) -> int:
         """How many steps the weights in `model.safetensors` have seen."""
-        path = self.folder / "model.safetensors"
+        path = self.folder / WEIGHTS
         if not path.is_file():
             return 0
         try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                return int(file.metadata()["step"])
-        except (safetensors.SafetensorError, TypeError, KeyError, ValueError) as error:
+            return _step(read_metadata(path))
+        except ValueError as error:
             raise ValueError(self._damaged(error)) from error
 
     def _damaged(self, error: BaseException) -> str:
         return (
-            f"{self.folder / 'model.safetensors'} is damaged or does not fit config.json ({_first_line(error)}):"
-            f" `{resume_command(self.folder)}` writes it anew if state.pt is whole."
+            f"{self.folder / WEIGHTS} is damaged or does not fit config.json ({first_line(error)}):"
+            f" `{resume_command(self.folder)}` writes it anew if {STATE} is whole."
         )
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is nothing left to train; with damaged weights there is."""
+        """Whether there is nothing left to train. With damaged weights there is: training writes them anew."""
+        if not (self.folder / WEIGHTS).is_file():
+            return self.config.training.steps == 0
         try:
-            return self.step >= self.config.training.steps
+            return _step(read_tensors(self.folder / WEIGHTS)[1]) >= self.config.training.steps
         except ValueError:
             return False
 
@@ -171,7 +195,7 @@ class Run:
         entries = []
         path = self.folder / "metrics.jsonl"
         for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 entry = json.loads(line)
                 if isinstance(entry, dict) and isinstance(entry.get("step"), int):
                     entries.append(entry)
@@ -180,25 +204,31 @@ class Run:
     # --- saving and going on -------------------------------------------------------------------------------------
 
     def save(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-        """Keeps what resuming needs, then the weights to predict with. `state["step"]` is that of both."""
-        memory = io.BytesIO()  # so that a full disk is met by `write`, which knows what to do
-        torch.save(dict(state), memory)
-        write(self.folder / "state.pt", memory.getvalue())
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-        write(self.folder / "model.safetensors", safetensors.torch.save(tensors, {"step": str(state["step"])}))
+        """Keeps what resuming needs, then the weights to predict with.
+
+        Args:
+            state: tensors in nested dictionaries, and plain data that JSON can hold. `state["step"]` is that of both.
+        """
+        tensors = flatten(state)
+        plain = {name: value for name, value in state.items() if not isinstance(value, Mapping)}
+        write_tensors(self.folder / STATE, tensors, {"plain": json.dumps(plain)})
+        write_tensors(self.folder / WEIGHTS, weights, {"step": str(state["step"])})
 
     def state(self) -> dict[str, Any] | None:
         """What `save` kept, on the CPU; None if nothing was saved yet."""
-        path = self.folder / "state.pt"
+        path = self.folder / STATE
         if not path.exists():
+            if (self.folder / WEIGHTS).exists():
+                raise ValueError(f"{path} is missing: this run cannot go on; train anew with another --out.")
             return None
         try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+            tensors, metadata = read_tensors(path)
+            plain = json.loads(metadata["plain"])
+            return {**unflatten(tensors), **plain}
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"{path} is damaged ({_first_line(error)}): this run cannot go on; train anew with another --out."
+                f"{path} is damaged ({first_line(error)}): this run cannot go on; train anew with another --out."
             ) from error
-        return state
 
     def extend(self, steps: int) -> Run:
         """The same run with more steps to go, in its folder too."""
@@ -219,6 +249,8 @@ class Run:
             lock.acquire(timeout=0)
         except Timeout:
             raise RuntimeError(f"{self.folder} is being trained by another process: wait for it.") from None
+        except OSError as error:
+            raise OSError(f"{self.folder} cannot be written ({error.strerror or error}): make it writable.") from error
         try:
             yield
         finally:
@@ -231,7 +263,7 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
     for path in sorted(folder.rglob("config.json")):
         try:
             runs.append(Run.open(path.parent))
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             sentences.append(str(error))
     return runs, sentences
 
@@ -241,5 +273,22 @@ def resume_command(folder: Path) -> str:
     return f"shiftnp train --resume {shlex.quote(str(folder))}"
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".:")
+def _read_json(path: Path, what: str) -> dict[str, Any]:
+    """The JSON object in a file."""
+    try:
+        data = json.loads(path.read_text())
+        if not isinstance(data, dict):
+            raise ValueError(f"it holds {type(data).__name__}, not an object")
+        return data
+    except OSError as error:
+        raise OSError(f"{path} cannot be read ({error.strerror or error}).") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged or not the {what} ({first_line(error)}): train anew.") from error
+
+
+def _step(metadata: Mapping[str, str]) -> int:
+    """The number of steps in the metadata of `model.safetensors`."""
+    written = metadata.get("step", "")
+    if not written.isdecimal() or len(written) > 18:
+        raise ValueError("it does not say its step")
+    return int(written)

@@ -1,0 +1,120 @@
+"""What changes while a model is trained: weights, optimiser, EMA and counters, as `state.safetensors` keeps them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shiftnp._arguments import check_type
+from shiftnp.models import NeuralProcess
+from shiftnp.runs.run import STATE, Run
+from shiftnp.runs.step import make_optimiser, update, update_average
+from shiftnp.runs.tensors import check_tensors
+
+COUNTERS = {"step": int, "skipped": int, "seconds": float, "threads": int, "losses": list[float]}
+
+
+@dataclass
+class TrainingState:
+    """A model in training.
+
+    Args:
+        average: the model with the EMA of the weights, if there is one.
+        step: number of steps done.
+        skipped: steps whose loss or gradient was not finite; `bad`: those among them since the last finite one.
+        seconds: training time before this process.
+        threads: number of threads of torch in the process that saved the state.
+        losses: since the last entry in `metrics.jsonl`.
+    """
+
+    model: NeuralProcess
+    optimiser: torch.optim.Optimizer
+    average: NeuralProcess | None
+    step: int = 0
+    skipped: int = 0
+    bad: int = 0
+    seconds: float = 0.0
+    threads: int = field(default_factory=torch.get_num_threads)
+    losses: list[float] = field(default_factory=list)
+
+    @staticmethod
+    def of(run: Run, device: torch.device) -> TrainingState:
+        """The state of the run's last checkpoint, or a new one."""
+        training, model = run.config.training, run.new_model().to(device)
+        average = None if training.ema is None else copy.deepcopy(model)
+        state = TrainingState(model, make_optimiser(model, training), average)
+        saved = run.state()
+        if saved is not None:
+            try:
+                state.load(saved)
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise ValueError(
+                    f"{run.folder / STATE} does not fit config.json ({error}): if config.json was changed, change it"
+                    " back, else train anew with another --out."
+                ) from error
+        return state
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Takes over what `to_save` returned, once all of it is checked. ValueError: something does not fit."""
+        counters = {name: saved[name] for name in COUNTERS}
+        for name, hint in COUNTERS.items():
+            check_type(name, counters[name], hint)
+        if min(counters[name] for name in ("step", "skipped", "seconds", "threads")) < 0:
+            raise ValueError("a counter is negative")
+        weights = {"model": self.model} | ({} if self.average is None else {"average": self.average})
+        for name, model in weights.items():
+            check_tensors(saved[name], model.state_dict())
+        parameters = dict(self.model.named_parameters())
+        moments = saved.get("moments", {})  # none before the first update
+        for name, entry in moments.items():
+            check_moments(name, entry, parameters[name])
+        for name, model in weights.items():
+            model.load_state_dict(saved[name])
+        for name, entry in moments.items():
+            like = dict.fromkeys(("exp_avg", "exp_avg_sq"), parameters[name]) | {"step": entry["step"]}
+            device = parameters[name].device
+            self.optimiser.state[parameters[name]] = {
+                key: torch.empty_like(like[key], device=device, requires_grad=False).copy_(value)
+                for key, value in entry.items()
+            }
+        self.step, self.skipped, self.threads = counters["step"], counters["skipped"], counters["threads"]
+        self.seconds, self.losses = float(counters["seconds"]), list(counters["losses"])
+
+    @property
+    def eval_model(self) -> NeuralProcess:
+        """The model that is validated and saved: that with the EMA of the weights if there is one."""
+        return self.model if self.average is None else self.average
+
+    def update(self, run: Run, optimiser: torch.optim.Optimizer) -> None:
+        """One step of the optimiser and of the EMA. `optimiser` may wrap that of the state."""
+        training = run.config.training
+        update(self.model, optimiser, training, self.step)
+        if self.average is not None and training.ema is not None:
+            update_average(self.average, self.model, training.ema, self.step)
+
+    def to_save(self, seconds: float) -> dict[str, Any]:
+        """Everything that resuming needs: nested dictionaries of tensors, and counters."""
+        moments = {name: dict(self.optimiser.state.get(p, {})) for name, p in self.model.named_parameters()}
+        saved: dict[str, Any] = {
+            "step": self.step,
+            "skipped": self.skipped,
+            "losses": self.losses,
+            "seconds": seconds,
+            "threads": torch.get_num_threads(),
+            "model": self.model.state_dict(),
+            "moments": {name: entry for name, entry in moments.items() if entry},
+        }
+        return saved if self.average is None else {**saved, "average": self.average.state_dict()}
+
+
+def check_moments(name: str, entry: Mapping[str, Tensor], parameter: Tensor) -> None:
+    """Refuses moments of AdamW of another form than their parameter, whose memory the fused kernel would overrun."""
+    expected = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+    check_tensors({f"{name}/{k}": v for k, v in entry.items()}, {f"{name}/{k}": v for k, v in expected.items()})
+    if entry["step"] < 0 or (entry["exp_avg_sq"] < 0).any():
+        raise ValueError(f"{name} has a negative second moment or number of steps")

@@ -1,0 +1,84 @@
+"""One training step: the loss of a batch, AdamW on clipped gradients, and the moving average of the weights."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from shiftnp.attention import tiled
+from shiftnp.batch import Batch
+from shiftnp.metrics import log_likelihood
+from shiftnp.models import NeuralProcess
+from shiftnp.runs.config import Precision, Training
+
+
+def loss(
+    model: Callable[..., Distribution], batch: Batch, precision: Precision = "float32", width: int = 128
+) -> Tensor:
+    """Negative log-likelihood per target, averaged over tasks.
+
+    Args:
+        model: a neural process, or a wrapper of one for several devices.
+        precision: see `Training`.
+        width: of the model, for which bfloat16 has to pay.
+    """
+    with precision_context(precision, batch.xc.device, width):
+        prediction = model(batch.xc, batch.yc, batch.xt, batch.mask_c)
+    return -log_likelihood(prediction, batch.yt, batch.mask_t).mean()
+
+
+def precision_context(
+    precision: Precision, device: torch.device, width: int = 128
+) -> contextlib.AbstractContextManager[Any]:
+    """The context in which a forward pass has that precision: bfloat16 only where it pays for a model of that width."""
+    if precision == "bf16-pairs":
+        return tiled.low_precision()
+    pays = precision == "bf16" and tiled.low_precision_pays(device, width)
+    return torch.autocast(device.type, torch.bfloat16, enabled=pays)
+
+
+def width_of(model: NeuralProcess) -> int:
+    """Width of the model's networks, which decides how large its products are."""
+    return next(model.decoder.parameters()).shape[0]
+
+
+def make_optimiser(model: NeuralProcess, training: Training) -> torch.optim.AdamW:
+    """AdamW with the settings of a run."""
+    rate, decay = float(training.learning_rate), float(training.weight_decay)
+    return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
+
+
+def update(model: NeuralProcess, optimiser: torch.optim.Optimizer, training: Training, step: int) -> None:
+    """Step number `step` of the optimiser: clips the gradients, sets the learning rate and updates the weights."""
+    if training.clip is not None:
+        torch.nn.utils.clip_grad_value_(model.parameters(), float(training.clip))
+    for group in optimiser.param_groups:
+        group["lr"] = training.rate(step)
+    optimiser.step()
+
+
+@torch.no_grad()
+def update_average(average: NeuralProcess, model: NeuralProcess, decay: float, step: int) -> None:
+    """Exponential moving average of the weights: `average <- d * average + (1 - d) * model`.
+
+    `d = min(decay, (1 + step) / (10 + step))`: early averages are short and soon forget the initial weights.
+    """
+    decay = min(float(decay), (1 + step) / (10 + step))
+    for mean, new in zip(average.parameters(), model.parameters(), strict=True):
+        mean.lerp_(new, 1 - decay)
+
+
+def train_step(
+    model: NeuralProcess, optimiser: torch.optim.Optimizer, batch: Batch, training: Training, step: int
+) -> Tensor:
+    """Loss, gradient and update in one call, on one device and without checks. Returns the loss."""
+    value = loss(model, batch, training.precision, width_of(model))
+    optimiser.zero_grad()
+    value.backward()
+    update(model, optimiser, training, step)
+    return value.detach()
