@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -45,9 +48,34 @@ def test_log_likelihood_counts_targets_that_are_there():
 
 def test_processes_share_a_batch_out():
     batch = Batch.collate([random_batch(b=2, nc=3, nt=1), random_batch(b=2, nc=0, nt=4)])
-    shares = [batch.share(rank, 2) for rank in (0, 1)]
+    shares = [batch.shard(rank, 2) for rank in (0, 1)]
     for name in ("xc", "yc", "xt", "yt", "mask_c", "mask_t"):
         assert torch.equal(torch.cat([getattr(s, name) for s in shares]), getattr(batch, name))
-    assert random_batch(b=2).share(1, 2).mask_c is None
+    assert random_batch(b=2).shard(1, 2).mask_c is None
     with pytest.raises(ValueError, match="4 tasks cannot be shared out equally among 3"):
-        batch.share(0, 3)
+        batch.shard(0, 3)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    """In a process of its own: the checker of annotations in this test run would step in first."""
+    code = """
+from dataclasses import replace
+import torch
+from shiftnp import Batch
+good = Batch(*(torch.zeros(2, n, 1) for n in (4, 4, 3, 3)))
+bad = {
+    "yc": {"yc": good.yc[:, :3]},
+    "yt": {"yt": good.yt[:1]},
+    "xt": {"xt": good.xt[0]},
+    "mask_c": {"mask_c": torch.ones(2, 3, dtype=torch.bool)},
+    "xc and xt": {"xc": good.xc.expand(-1, -1, 2)},
+}
+for name, change in bad.items():
+    try:
+        replace(good, **change)
+    except ValueError as error:
+        assert str(error).startswith(f"{name} must "), error
+    else:
+        raise SystemExit(f"{name} was accepted")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""One batch of tasks, the only thing that tasks give and that training, evaluation and plots take."""
+"""A batch of tasks: what tasks sample, and what training, evaluation and plots take."""
 
 from __future__ import annotations
 
@@ -39,10 +39,33 @@ class Batch:
                 moved[field.name] = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
         return replace(self, **moved)
 
-    def share(self, rank: int, world: int) -> Batch:
-        """The tasks of this batch that process `rank` of `world` works on: an equal share of each."""
+    def __post_init__(self) -> None:
+        sizes = {"xc": (self.xc, 3), "yc": (self.yc, 3), "xt": (self.xt, 3), "yt": (self.yt, 3)}
+        for name, (value, ndim) in sizes.items():
+            if not isinstance(value, Tensor) or value.ndim != ndim:
+                shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+                raise ValueError(f"{name} must be a torch.Tensor of shape [tasks, points, channels], got {shape}.")
+        for x, y, mask, names in (
+            (self.xc, self.yc, self.mask_c, ("xc", "yc", "mask_c")),
+            (self.xt, self.yt, self.mask_t, ("xt", "yt", "mask_t")),
+        ):
+            for name, other in ((names[1], y), (names[2], mask)):
+                if other is not None and other.shape[:2] != x.shape[:2]:
+                    raise ValueError(
+                        f"{name} must have as many tasks and points as {names[0]}, {tuple(x.shape[:2])}, got"
+                        f" {tuple(other.shape[:2])}."
+                    )
+        for one, two, what in ((self.xc, self.xt, "xc and xt"), (self.yc, self.yt, "yc and yt")):
+            if one.shape[0] != two.shape[0] or one.shape[2] != two.shape[2]:
+                raise ValueError(
+                    f"{what} must have the same number of tasks and channels, got {tuple(one.shape)} and"
+                    f" {tuple(two.shape)}."
+                )
+
+    def shard(self, rank: int, world: int) -> Batch:
+        """The tasks of this batch that process `rank` of `world` works on: as many for each process."""
         if len(self.xc) % world:
-            raise ValueError(f"A batch of {len(self.xc)} tasks cannot be shared out equally among {world} processes.")
+            raise ValueError(f"A batch of {len(self.xc)} tasks cannot be sharded equally among {world} processes.")
         size = len(self.xc) // world
         rows = slice(rank * size, (rank + 1) * size)
         points = (v[rows] for v in (self.xc, self.yc, self.xt, self.yt))

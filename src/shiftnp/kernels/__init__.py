@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from shiftnp._registry import choose
+from shiftnp._registry import Registry, choose
 from shiftnp.kernels.base import ContextHook, Kernel
 from shiftnp.kernels.mlp import PairwiseMLP
 from shiftnp.kernels.rotary import Rotary
 
-KERNELS: dict[str, type[Kernel]] = {kernel.name: kernel for kernel in (PairwiseMLP, Rotary)}
+KERNELS: Registry[type[Kernel]] = Registry("kernel", {kernel.name: kernel for kernel in (PairwiseMLP, Rotary)})
 
 
 def make_kernel(kernel: str | Mapping[str, Any] | Kernel) -> Kernel:
@@ -29,7 +29,7 @@ def make_kernel(kernel: str | Mapping[str, Any] | Kernel) -> Kernel:
     name = arguments.pop("name", None)
     if not isinstance(name, str):
         raise ValueError(f"kernel must have a name, one of {', '.join(KERNELS)}, got {kernel!r}.")
-    cls: type[Kernel] = choose(name, KERNELS, "kernel")
+    cls = KERNELS[name]
     for argument in arguments:
         choose(argument, {field.name: field for field in fields(cls)}, f"argument of the kernel {name}")
     return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in arguments.items()})  # JSON has no tuples

@@ -1,5 +1,8 @@
 """Every model of the paper behind one contract. Adding one is one file and one line here."""
 
+from typing import Any, Protocol
+
+from shiftnp._registry import Registry
 from shiftnp.models.anp import ANP
 from shiftnp.models.base import NeuralProcess
 from shiftnp.models.cnp import CNP
@@ -10,15 +13,27 @@ from shiftnp.models.te_pt_tnp import TEPTTNP
 from shiftnp.models.te_tnp import TETNP
 from shiftnp.models.tnp import TNP
 
-MODELS: dict[str, type[NeuralProcess]] = {
-    "cnp": CNP,
-    "rcnp": RCNP,
-    "convcnp": ConvCNP,
-    "anp": ANP,
-    "tnp": TNP,
-    "pt-tnp": PTTNP,
-    "te-tnp": TETNP,
-    "te-pt-tnp": TEPTTNP,
-}
+
+class ModelClass(Protocol):
+    """What all model classes have in common: the first two arguments, and whether they are equivariant."""
+
+    is_equivariant: bool
+
+    def __call__(self, dx: int, dy: int, *args: Any, **kwargs: Any) -> NeuralProcess: ...
+
+
+MODELS: Registry[ModelClass] = Registry(
+    "model",
+    {
+        "cnp": CNP,
+        "rcnp": RCNP,
+        "convcnp": ConvCNP,
+        "anp": ANP,
+        "tnp": TNP,
+        "pt-tnp": PTTNP,
+        "te-tnp": TETNP,
+        "te-pt-tnp": TEPTTNP,
+    },
+)
 
 __all__ = ["ANP", "CNP", "MODELS", "PTTNP", "RCNP", "TEPTTNP", "TETNP", "TNP", "ConvCNP", "NeuralProcess"]

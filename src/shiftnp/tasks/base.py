@@ -188,7 +188,7 @@ class Stream(IterableDataset[Batch]):
         index += self.start
         while True:
             batch = self.task.sample(self.batch_size, generator_for(self.seed, index, TRAINING))
-            yield batch if self.world == 1 else batch.share(self.rank, self.world)
+            yield batch if self.world == 1 else batch.shard(self.rank, self.world)
             index += step
 
 
