@@ -52,7 +52,7 @@ def test_processes_share_a_batch_out():
     for name in ("xc", "yc", "xt", "yt", "mask_c", "mask_t"):
         assert torch.equal(torch.cat([getattr(s, name) for s in shares]), getattr(batch, name))
     assert random_batch(b=2).shard(1, 2).mask_c is None
-    with pytest.raises(ValueError, match="4 tasks cannot be shared out equally among 3"):
+    with pytest.raises(ValueError, match="4 tasks cannot be sharded equally among 3"):
         batch.shard(0, 3)
 
 
