@@ -32,14 +32,14 @@ SIZE = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 3}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "TNP": ("tnp", SIZE),
     "TE-TNP, radius 1": ("te-tnp", {**SIZE, "radius": 1.0, "location_update": False}),
-    "TE-TNP, separable": ("te-tnp", {**SIZE, "kernel": "separable", "location_update": False}),
-    "TE-TNP, separable, no window": (
+    "TE-TNP, rotary": ("te-tnp", {**SIZE, "kernel": "rotary", "location_update": False}),
+    "TE-TNP, rotary, no window": (
         "te-tnp",
-        {**SIZE, "kernel": "separable", "location_update": False, "window": False},
+        {**SIZE, "kernel": {"name": "rotary", "window": False}, "location_update": False},
     ),
-    "TE-TNP, separable, spectrum": (
+    "TE-TNP, rotary, period search": (
         "te-tnp",
-        {**SIZE, "kernel": "separable", "location_update": False, "spectrum": 32},
+        {**SIZE, "kernel": {"name": "rotary", "period_search": 32}, "location_update": False},
     ),
 }
 TRAINING = Training(steps=2000, learning_rate=2e-3, schedule="cosine", warmup=100, valid_every=1000, valid_tasks=64)
@@ -87,6 +87,10 @@ def main() -> None:
         "scores": scores,
     }
     (root / "results/larger-domains.json").write_text(json.dumps(result, indent=2) + "\n")
+    draw(scores).savefig(root / "docs/larger-domains.png", dpi=130)
+
+
+def draw(scores: dict[str, dict[str, list[float]]]) -> Figure:
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     ax = figure.subplots()
     for name, by_times in scores.items():
@@ -98,7 +102,7 @@ def main() -> None:
     ax.set(xscale="log", xlabel="length of the domain (trained on 4)", ylabel="log-likelihood per target")
     ax.set_ylim(bottom=lowest - 3, top=max(v[0] for v in scores["oracle"].values()) + 0.3)
     ax.legend(fontsize="small")
-    figure.savefig(root / "docs/larger-domains.png", dpi=130)
+    return figure
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the separable kernel is worth on gp-1d: puts runs side by side.
+"""What the rotary kernel is worth on gp-1d: puts runs side by side.
 
     shiftnp train gp-1d ... --out runs/NAME
     shiftnp evaluate runs/NAME  # if its test scores are wanted, too
@@ -20,12 +20,13 @@ from matplotlib.ticker import FormatStrFormatter, NullFormatter
 
 from shiftnp._io import write_json
 from shiftnp.bench.machine import machine
+from shiftnp.kernels import make_kernel
 from shiftnp.runs.config import RunConfig, Training
 from shiftnp.runs.evaluate import read_evaluation
 from shiftnp.runs.run import Run
 
 ROOT = Path(__file__).parent.parent
-COLOURS = {"mlp": "tab:green", "separable": "tab:blue", "TNP": "tab:orange"}
+COLOURS = {"mlp": "tab:green", "rotary": "tab:blue", "TNP": "tab:orange"}
 
 
 def main() -> None:
@@ -55,10 +56,11 @@ def main() -> None:
 
 
 def name_of(config: RunConfig, step: int) -> str:
-    kind = "TNP" if config.model == "tnp" else f"TE-TNP, {config.model_settings.get('kernel', 'mlp')}"
-    spectrum = " with spectrum" if config.model_settings.get("spectrum") else ""
+    kernel = make_kernel(config.model_settings.get("kernel", "mlp"))
+    kind = "TNP" if config.model == "tnp" else f"TE-TNP, {kernel.name}"
+    search = " with period search" if getattr(kernel, "period_search", 0) else ""
     stopped = "" if step == config.training.steps else f"{step:,} of "
-    return f"{kind}{spectrum}, {stopped}{config.training.steps:,} steps"
+    return f"{kind}{search}, {stopped}{config.training.steps:,} steps"
 
 
 def command(config: RunConfig, tasks: int | None) -> str:

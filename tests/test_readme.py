@@ -55,7 +55,7 @@ def steps_of(run):
     return run["curve"][-1]["step"]
 
 
-def test_the_page_on_the_separable_kernel_tells_what_was_measured():
+def test_the_page_on_the_rotary_kernel_tells_what_was_measured():
     page = (ROOT / "docs/rotary.md").read_text()
     for name, run in json.loads((ROOT / "results/rotary-gp-1d.json").read_text())["runs"].items():
         gaps, tests = {row["step"]: row["gap"] for row in run["curve"]}, []
@@ -79,7 +79,7 @@ def test_the_page_on_the_separable_kernel_tells_what_was_measured():
         row = " | ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in scores.values())
         assert f"| {'knows the kernel (`GPOracle`)' if name == 'oracle' else name} | {row} |" in page
     steps = json.loads((ROOT / "results/attention.json").read_text())["steps"]
-    for name in ("TE-TNP, separable", "TE-TNP, separable, spectrum", "TE-PT-TNP-32, separable"):
+    for name in ("TE-TNP, rotary", "TE-TNP, rotary, period search", "TE-PT-TNP-32, rotary"):
         assert f"{steps[name]['median'] / steps['TNP']['median']:.2f} times" in page
 
 
