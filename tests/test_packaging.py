@@ -2,13 +2,63 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MODULES = {"pillow": "PIL", "lightning-fabric": "lightning_fabric"}
+"""Distributions whose modules have another name."""
+
+
+def modules(requirements):
+    names = [requirement.partition(">")[0] for requirement in requirements]
+    return {MODULES.get(name, name) for name in names}
+
+
+def imports(node):
+    """Top-level names of the modules that are imported anywhere below a node."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in part.names)
+        elif isinstance(part, ast.ImportFrom) and part.module:
+            yield part.module.partition(".")[0]
+
+
+def test_core_dependencies_are_those_that_are_imported():
+    """Neither one that nothing uses nor one that a user would miss. Extras are imported where they are needed."""
+    core, used = modules(PROJECT["dependencies"]), set()
+    for path in (ROOT / "src").rglob("*.py"):
+        used |= set(imports(ast.parse(path.read_text())))
+    extras = set().union(*(modules(names) for extra, names in PROJECT["optional-dependencies"].items()))
+    ours = sys.stdlib_module_names | {"shiftnp"}
+    assert used - ours - extras == core
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+sys.modules.update(dict.fromkeys(sys.argv[1:]))  # None: importing it fails
+import shiftnp
+for module in pkgutil.walk_packages(shiftnp.__path__, "shiftnp."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+
+
+def test_every_module_imports_without_the_extras():
+    extras = set().union(*(modules(names) for names in PROJECT["optional-dependencies"].values()))
+    command = [sys.executable, "-W", "ignore", "-c", IMPORT_ALL, *extras]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_types_are_part_of_the_package():
+    assert (ROOT / "src/shiftnp/py.typed").exists()
 
 
 @pytest.mark.parametrize("name", ["b", "cells", "n", "shape"])
