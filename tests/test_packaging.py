@@ -57,8 +57,18 @@ def test_every_module_imports_without_the_extras():
     assert run.returncode == 0, run.stderr
 
 
-def test_types_are_part_of_the_package():
-    assert (ROOT / "src/shiftnp/py.typed").exists()
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git repository")
+def test_nothing_is_left_out_of_the_wheel():
+    """The build leaves out what git ignores."""
+    files = [str(path) for path in (ROOT / "src").rglob("*") if "__pycache__" not in path.parts and path.is_file()]
+    assert str(ROOT / "src/shiftnp/py.typed") in files
+    command = ["git", "-C", str(ROOT), "check-ignore", "--no-index", *files]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == ""
+
+
+def test_every_folder_is_a_package():
+    folders = {path.parent for path in (ROOT / "src/shiftnp").rglob("*.py")}
+    assert all((folder / "__init__.py").exists() for folder in folders)
 
 
 @pytest.mark.parametrize("name", ["b", "cells", "n", "shape"])

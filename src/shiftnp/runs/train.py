@@ -173,9 +173,7 @@ class State:
         }
 
 
-def arithmetic(
-    precision: Precision, device: torch.device, width: int = 128
-) -> contextlib.AbstractContextManager[Any]:
+def arithmetic(precision: Precision, device: torch.device, width: int = 128) -> contextlib.AbstractContextManager[Any]:
     """What a forward pass in that precision runs in: bfloat16 only where it pays for a model of that width."""
     if precision == "bf16-pairs":
         return tiled.low_precision()
