@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-
 Schedule = Literal["constant", "cosine"]
 Precision = Literal["float32", "bf16", "bf16-pairs"]
 

@@ -25,12 +25,12 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 import shiftnp
-from shiftnp.baselines.gp import GPBaseline
 from shiftnp._io import write_json
-from shiftnp.runs.run import Run
 from shiftnp._registry import choose
+from shiftnp.baselines.gp import GPBaseline
 from shiftnp.metrics import calibration_error, coverage, crps, log_likelihood, pit_below, squared_error
 from shiftnp.models import NeuralProcess
+from shiftnp.runs.run import Run
 from shiftnp.tasks import GPTask, TestSet
 from shiftnp.tasks.ceiling import ceiling
 

@@ -17,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from shiftnp._io import write
-from shiftnp.runs.run import Run, resume_command
 from shiftnp._optional import need
+from shiftnp.runs.run import Run, resume_command
 
 TELL_EVERY = 30.0
 """Seconds between lines where there is no terminal to show live progress."""

@@ -23,10 +23,10 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 import shiftnp
-from shiftnp.baselines import BASELINES
-from shiftnp.baselines.gp import GPBaseline
 from shiftnp._io import write, write_json
 from shiftnp._registry import choose
+from shiftnp.baselines import BASELINES
+from shiftnp.baselines.gp import GPBaseline
 from shiftnp.models import MODELS, NeuralProcess
 from shiftnp.runs.config import RunConfig
 from shiftnp.tasks import TASKS, Task

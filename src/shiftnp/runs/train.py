@@ -19,12 +19,12 @@ from torch.utils.data import DataLoader
 
 from shiftnp.attention import tiled
 from shiftnp.batch import Batch
-from shiftnp.runs.run import Run
-from shiftnp.runs.evaluate import best_possible
-from shiftnp.runs.log import Journal
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import NeuralProcess
 from shiftnp.runs.config import Precision
+from shiftnp.runs.evaluate import best_possible
+from shiftnp.runs.log import Journal
+from shiftnp.runs.run import Run
 from shiftnp.tasks import Stream
 
 
