@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import pkgutil
+import subprocess
+import sys
 from io import BytesIO
 
 import pytest
@@ -10,6 +13,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from shiftnp import plots
 from shiftnp.metrics import COVERAGE
 from shiftnp.models import MODELS
 from shiftnp.plots.calibration import draw_calibration
@@ -87,3 +91,11 @@ def test_solid_lines_are_equivariant_models(monkeypatch):
     mine = type("Mine", (), {"is_equivariant": True})
     monkeypatch.setitem(MODELS, "mine", mine)
     assert [look.line for look in styles(["mine", "yours"])] == ["-", "--"]
+
+
+def test_plots_know_nothing_of_tasks():
+    """Tasks import plots, so that the other way round would be a cycle."""
+    names = [f"shiftnp.plots.{module.name}" for module in pkgutil.iter_modules(plots.__path__)]
+    code = f"import sys, {', '.join(names)}; sys.exit(any(name.startswith('shiftnp.tasks') for name in sys.modules))"
+    assert len(names) > 5
+    subprocess.run([sys.executable, "-c", code], check=True)
