@@ -1,7 +1,7 @@
 """How good predictions are: log-likelihood, squared error, CRPS, coverage and calibration.
 
 Each takes a prediction of batch shape `[b, nt]` and event shape `[dy]` and the targets `yt` `[b, nt, dy]`; with a
-`mask` `[b, nt]`, targets that are not there do not count, whatever they hold. A score is one number for each task: the
+`mask` `[b, nt]`, masked targets do not count, whatever their values. A score is one number for each task: the
 mean over its targets and over channels (the log-likelihood is that of all channels of a point together).
 """
 
@@ -17,14 +17,14 @@ from torch.distributions import Distribution
 from shiftnp.likelihoods import Components, components_of
 
 COVERAGE = {"50": 0.5, "90": 0.9, "95": 0.95}
-"""Central intervals whose coverage is reported: the probability that each should hold, by its name in per cent."""
+"""Central intervals whose coverage is reported: their nominal probability, by its name in per cent."""
 LEVELS = tuple(i / 20 for i in range(1, 20))
 """Probabilities at which calibration is measured: 5 %, 10 %, ..., 95 %."""
 
 
 def log_likelihood(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None) -> Float[Tensor, " b"]:
     """Log-likelihood per target point of each task, over the targets `yt` `[b, nt, dy]` that are there."""
-    there = targets(dist, yt, mask)  # without what padding holds: NaN would poison gradients
+    there = targets(dist, yt, mask)  # zeros instead of padding, as a NaN there would spread to gradients
     return mean_over_targets(dist.log_prob(there), mask)
 
 
@@ -81,14 +81,14 @@ def pit_below(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None 
 
 
 def calibration_error(below: Float[Tensor, "n levels"]) -> float:
-    """Mean over `LEVELS` of `|share - p|`, from what `pit_below` says of `n` tasks, which all weigh the same.
+    """Mean over `LEVELS` of `|share - p|`, from `pit_below` of `n` tasks, all of the same weight.
 
     Zero for calibrated predictions of very many targets, 1/2 at most.
     """
     return (below.double().mean(0).cpu() - torch.tensor(LEVELS, dtype=torch.float64)).abs().mean().item()
 
 
-# --- what they share -------------------------------------------------------------------------------------------------
+# --- shared parts ----------------------------------------------------------------------------------------------------
 
 
 def marginals(dist: Distribution) -> Components:

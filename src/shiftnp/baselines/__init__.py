@@ -1,4 +1,4 @@
-"""Predictors that are fitted to each context and learn nothing from one data set to the next; they call like models."""
+"""Predictors that are fitted to each context set alone. They are called like models, `baseline(xc, yc, xt, mask)`."""
 
 from shiftnp.baselines.gp import GPBaseline, MultiTaskGPBaseline
 

@@ -1,8 +1,8 @@
-"""Gaussian processes fitted to each context by maximum likelihood (gpytorch), as the paper's baselines are.
+"""Gaussian processes fitted to each context set by maximum marginal likelihood (gpytorch), the paper's baselines.
 
-They call like a model, `baseline(xc, yc, xt, mask) -> Distribution`, but learn nothing from one data set to the next.
-`baseline.report` counts how the fits went: how many, how many were started again, how many failed all the same, and how
-many ended with hardly any noise, as fits to a few points do, whose predictions may be arbitrarily overconfident.
+They are called like a model, `baseline(xc, yc, xt, mask) -> Distribution`, and share nothing between data sets.
+`baseline.report` counts fits, those that were restarted, those that failed all the same, and those that ended with
+hardly any noise, as fits to a few points do: their predictions may be arbitrarily overconfident.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ def import_gpytorch() -> Any:
 class GPBaseline:
     """A Gaussian process for each output of each data set.
 
-    `k(x, x') = s^2 exp(-sum_i (x_i - x'_i)^2 / 2 l_i^2) + noise`, a constant mean, all fitted by Adam in float64. Data
-    sets of equal size are fitted as one batch. A fit that breaks down is started again, alone, from other length-scales
-    and with a smaller step; the best one counts, and if all break down, the last parameters before. Without data the
-    prediction is a standard normal: outputs are meant to be standardised.
+    `k(x, x') = s^2 exp(-sum_i (x_i - x'_i)^2 / 2 l_i^2) + noise` and a constant mean, all fitted by Adam in float64.
+    Data sets of equal size are fitted as one batch. A fit that breaks down is restarted alone, from other length-scales
+    and with a smaller step, and the best restart is taken; if all break down, the last finite parameters are. Without
+    data the prediction is a standard normal, as outputs are meant to be standardised.
 
     Args:
         iterations, learning_rate: of Adam (the paper's 1000 and 0.1).
-        batch: most data sets in one fit.
+        batch: largest number of data sets in one fit.
+        report: what the fits so far were like.
     """
 
     iterations: int = 1000
@@ -70,7 +71,7 @@ class GPBaseline:
         return Independent(Normal(mean, variance.sqrt()), 1)
 
     def plan(self, there: Bool[Tensor, "b nc dy"]) -> list[list[tuple[int, slice]]]:
-        """What is fitted (data set, channels), grouped by number of observations, at most `batch` together."""
+        """Fits (data set, channels), grouped by number of observations, at most `batch` together."""
         by_size: defaultdict[int, list[tuple[int, slice]]] = defaultdict(list)
         for b in range(len(there)):
             for channels in self.channels(there.shape[-1]):
@@ -86,7 +87,7 @@ class GPBaseline:
     def gather(
         xc: Tensor, yc: Tensor, there: Tensor, b: int, channels: slice
     ) -> tuple[Float[Tensor, "n dx"], Float[Tensor, " n"], Int[Tensor, " n"]]:
-        """The observations of some channels of one data set: places, values, and which channel each is of."""
+        """The observations of some channels of one data set: inputs, values, and the channel of each."""
         point, channel = there[b, :, channels].nonzero(as_tuple=True)
         return xc[b, point].double(), yc[b, :, channels][point, channel].double(), channel
 
@@ -98,7 +99,7 @@ class GPBaseline:
         xt: Float[Tensor, "r nt dx"],
         outputs: int,
     ) -> tuple[Float[Tensor, "r nt d"], Float[Tensor, "r nt d"]]:
-        """All rows in one fit; if that breaks down, each alone."""
+        """Fits all rows together; if that breaks down, each alone."""
         self.report["fits"] += len(x)
         mean, variance, loss = self.fit(x, y, channel, xt, outputs)
         if len(x) == 1 and not loss.isfinite():
@@ -116,16 +117,16 @@ class GPBaseline:
     def fit(
         self, x: Tensor, y: Tensor, channel: Tensor, xt: Tensor, outputs: int, rate: float = 1.0, length: float = 0.7
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Adam from one start: predictive mean and variance, and the final loss, infinite if it broke down."""
+        """Adam from one start: predictive mean and variance, and the final loss, infinite if the fit broke down."""
         gpytorch = import_gpytorch()
         likelihood = gpytorch.likelihoods.GaussianLikelihood(batch_shape=x.shape[:1]).to(x)
-        with torch.random.fork_rng():  # gpytorch draws some starting values, which are then put aside
+        with torch.random.fork_rng():  # gpytorch draws some initial values, which are replaced
             model = self.make(gpytorch, likelihood, x, y, channel, outputs, length).to(x)
         errors = need("linear_operator.utils.errors", "A Gaussian-process baseline", "gp")
         singular = torch.linalg.LinAlgError  # type: ignore[attr-defined]
         breakdowns = (ArithmeticError, singular, errors.NotPSDError, errors.NanError)
         with gpytorch.settings.fast_computations(False, False, False), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what its numerical warnings are about is caught here, and counted
+            warnings.simplefilter("ignore")  # numerical trouble is caught here, and counted
             good, final = deepcopy(model.state_dict()), x.new_full((), torch.inf)
             optimiser = torch.optim.Adam(model.parameters(), lr=float(self.learning_rate) * rate)
             evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
@@ -154,7 +155,7 @@ class GPBaseline:
     def make(
         self, gpytorch: Any, likelihood: Any, x: Tensor, y: Tensor, channel: Tensor, outputs: int, length: float
     ) -> Any:
-        """One process a row."""
+        """The model of one process per row."""
         kernels, rows = gpytorch.kernels, x.shape[:1]
         space = kernels.RBFKernel(ard_num_dims=x.shape[-1], batch_shape=rows)
         space.lengthscale = length
@@ -177,7 +178,7 @@ class GPBaseline:
 
 @dataclass
 class MultiTaskGPBaseline(GPBaseline):
-    """One Gaussian process for all outputs of a data set (the paper's baseline for the flow).
+    """One Gaussian process for all outputs of a data set (the paper's baseline for Kolmogorov flow).
 
     `k([x, i], [x', j]) = exp(-sum (x - x')^2 / 2 l^2) B_ij + noise`, with a learned covariance `B` and a
     constant mean of the outputs.

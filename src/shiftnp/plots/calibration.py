@@ -1,4 +1,4 @@
-"""Calibration: how often the truth lies in intervals that should hold it so often."""
+"""Calibration: how often targets lie in central intervals, against how often they should."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
+from shiftnp.metrics import COVERAGE
 from shiftnp.plots.scores import Series, legend
-
-LEVELS = (50, 90, 95)
-"""Nominal coverage of the intervals, in per cent."""
+from shiftnp.plots.style import literal
 
 
 def draw_calibration(panels: Mapping[str, Sequence[Series]]) -> Figure:
-    """Coverage achieved less nominal coverage, in percentage points, for each model and each of `LEVELS`.
+    """Coverage achieved less nominal coverage, in percentage points, for each model and each interval of `COVERAGE`.
 
     Args:
-        panels: coverage achieved at `LEVELS`, in per cent, for each test set.
+        panels: coverage achieved by the intervals of `COVERAGE`, in per cent, for each test set.
     """
+    nominal = [100 * level for level in COVERAGE.values()]
     figure = Figure(figsize=(4.0 * len(panels) + 2.0, 3.4), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0].tolist()
     for ax, (title, series) in zip(axes, panels.items(), strict=True):
@@ -29,8 +29,8 @@ def draw_calibration(panels: Mapping[str, Sequence[Series]]) -> Figure:
             aside = 0.7 * ((i + 0.5) / len(series) - 0.5)
             colour, _, marker, fill = one.style
             ax.errorbar(
-                [j + aside for j in range(len(LEVELS))],
-                [value - level for value, level in zip(one.values, LEVELS, strict=True)],
+                [j + aside for j in range(len(nominal))],
+                [value - level for value, level in zip(one.values, nominal, strict=True)],
                 yerr=one.errors,
                 fmt=marker,
                 color=colour,
@@ -38,11 +38,11 @@ def draw_calibration(panels: Mapping[str, Sequence[Series]]) -> Figure:
                 markersize=5,
                 label=one.label,
             )
-        for between in range(1, len(LEVELS)):
+        for between in range(1, len(nominal)):
             ax.axvline(between - 0.5, color="0.9", linewidth=1)
-        ax.set_xticks(range(len(LEVELS)), [f"{level} %" for level in LEVELS])
-        ax.set(title=title, xlabel="nominal coverage", xlim=(-0.5, len(LEVELS) - 0.5))
+        ax.set_xticks(range(len(nominal)), [f"{name} %" for name in COVERAGE])
+        ax.set(title=title, xlabel="nominal coverage", xlim=(-0.5, len(nominal) - 0.5))
         ax.grid(axis="y", alpha=0.3)
     axes[0].set_ylabel("achieved - nominal\n(percentage points)")
     legend(figure, axes)
-    return figure
+    return literal(figure)

@@ -1,4 +1,4 @@
-"""Predictions of one output: a curve with its band in one dimension, coloured points in more."""
+"""Predictions of one output: a curve with its band over one input, coloured points over several."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def draw_prediction(
     """Mean, band of two standard deviations, context and, where known, truth of task `index` of a batch.
 
     Args:
-        names: what the legend calls `prediction` and `truth`.
+        names: of `prediction` and `truth` in the legend.
     """
     order = xt[index, :, 0].argsort()
 
@@ -59,7 +59,7 @@ def draw_task(
     index: int = 0,
     truth: Distribution | None = None,
 ) -> None:
-    """One task in one dimension: context, targets and, if given, a prediction and the exact posterior at the targets.
+    """One task over one input: context, targets and, if given, a prediction and the exact posterior at the targets.
 
     Args:
         truth: the exact posterior.

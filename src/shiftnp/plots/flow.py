@@ -23,11 +23,11 @@ def draw_flow(
     """Draws the middle time of task `index`, whose inputs `(t, x, y)` lie on a grid.
 
     Rows are `u`, `v` and the vorticity `dv/dx - du/dy` by central differences. Columns are context, truth and, with a
-    prediction, its mean and standard deviation. Of the vorticity, predictions for single points give no standard
-    deviation, so the error of the mean is in its place, and all context points, whatever their time, are in the first
-    column. Mean and standard deviation are there where something was predicted, and the vorticity of the mean where it
-    was at the neighbours too: differences of predicted and observed velocities would mean nothing. Predict at the
-    context points as well for a picture without gaps. Cells of which nothing is known are grey.
+    prediction, its mean and standard deviation. In the row of the vorticity, the first column shows the context points
+    of all times, and the last the error of the mean, because marginal predictions give the vorticity no standard
+    deviation. Mean and standard deviation are drawn at targets only, and the vorticity of the mean where all
+    neighbours are targets, too: predict at the context points as well for a picture without gaps. Unknown cells are
+    grey.
 
     Args:
         spacing: distance of neighbouring grid points along x and y, the unit of the vorticity.
@@ -110,12 +110,12 @@ def draw_flow(
 
 
 def _edges(axis: Tensor) -> tuple[float, float]:
-    """Where the cells around equally spaced points begin and end."""
+    """Outer edges of the cells around equally spaced points."""
     half = float(axis[-1] - axis[0]) / max(len(axis) - 1, 1) / 2 or 0.5
     return float(axis[0]) - half, float(axis[-1]) + half
 
 
 def _largest(values: Any) -> float:
-    """The largest size of what is known, for the scale of the colours."""
+    """The largest absolute value that is known, for the colour scale."""
     known = np.abs(values[np.isfinite(values)])
     return float(known.max()) if len(known) else 1.0

@@ -1,4 +1,4 @@
-"""Learning curves: how well models do on the validation set, against steps and against time."""
+"""Learning curves: scores on the validation set, against steps and against time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from shiftnp.plots.style import Style
+from shiftnp.plots.style import Style, literal
 
 UNITS = ((2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
@@ -62,14 +62,14 @@ def draw_learning(curves: Sequence[Curve], ylabel: str) -> Figure:
         ax.set_xlim(left=-0.03 * ax.get_xlim()[1])  # the first point is at zero
     left.set(xlabel="step", ylabel=ylabel)
     right.set(xlabel=f"training time ({unit})")
-    _from_where_it_matters(left, curves, ceilings)
+    _limit_to_later_half(left, curves, ceilings)
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", fontsize="small", frameon=False)
-    return figure
+    return literal(figure)
 
 
-def _from_where_it_matters(ax: Any, curves: Sequence[Curve], ceilings: Sequence[float]) -> None:
-    """A scale on which the later half of every curve can be seen; first scores are often far below."""
+def _limit_to_later_half(ax: Any, curves: Sequence[Curve], ceilings: Sequence[float]) -> None:
+    """Limits that show the later half of every curve; first scores are often far below."""
     later = [s for c in curves for s in c.scores[len(c.scores) // 2 :] if math.isfinite(s)]
     if not later:
         return

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
+from shiftnp.plots.style import literal
 from shiftnp.scaling import Scaling
 
 NOTHING = "0.9"  # grey where there is no data
@@ -42,7 +43,7 @@ def draw_maps(
 
     Args:
         scaling: that of the batch; inputs are latitude, longitude, time and elevation.
-        time: which, in the unit of the third input.
+        time: the time shown, in the unit of the third input.
     """
     panels = [
         Points(p.title, p.x[near], p.y[near])
@@ -75,6 +76,7 @@ def draw_table(
     panels = _panels(batch, scaling, prediction, index)
     if batch.xc.shape[-1] == 1:
         _draw_curve(figure.subplots(), panels, scaling)
+        literal(figure)
         return
     everywhere = np.concatenate([p.x for p in panels])
     images = []
@@ -87,6 +89,7 @@ def draw_table(
         ax.set(xlabel=scaling.inputs[0], title=p.title)
     figure.axes[0].set_ylabel(scaling.inputs[1])
     _colour_bars(figure, images, scaling.outputs[0])
+    literal(figure)
 
 
 def _draw_curve(ax: Axes, panels: list[Points], scaling: Scaling) -> None:
@@ -104,7 +107,7 @@ def _draw_curve(ax: Axes, panels: list[Points], scaling: Scaling) -> None:
 
 
 def _panels(batch: Batch, scaling: Scaling, prediction: Distribution | None, index: int) -> list[Points]:
-    """What there is to show of task `index`: context, truth (context and targets), mean and standard deviation."""
+    """The panels of task `index`: context, truth (context and targets) and, if given, mean and standard deviation."""
 
     def points(title: str, x: Tensor, y: Tensor, mask: Bool[Tensor, "b n"] | None) -> Points:
         keep = slice(None) if mask is None else mask[index].cpu().numpy()
@@ -148,7 +151,7 @@ def _colour_bars(figure: Figure, images: Sequence[ScalarMappable], label: str) -
 
 
 def coastline(extent: tuple[float, float, float, float]) -> list[Float[np.ndarray, "n 2"]]:
-    """Lines of the coast in (west, east, south, north), if cartopy and its data are on this machine; nothing else."""
+    """Coastlines in (west, east, south, north), if cartopy and its data are on this machine; else none."""
     path = _coast_file()
     if path is None:
         return []
@@ -166,7 +169,7 @@ def coastline(extent: tuple[float, float, float, float]) -> list[Float[np.ndarra
 
 
 def _coast_file() -> Path | None:
-    """The coastline that cartopy has, finest first. Asks for its path alone: asking for the file would download it."""
+    """The finest coastline that cartopy has. It is asked for the path alone, as asking for the file downloads it."""
     try:
         import cartopy
     except ImportError:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from shiftnp.plots.style import Style
+from shiftnp.plots.style import Style, literal
 
-DEPTH = 5  # nats below the best; what is worse has failed, and would flatten all others
+DEPTH = 5  # nats below the best: worse scores are marked at the edge, as they would flatten all others
 
 
 class Series(NamedTuple):
@@ -31,10 +31,11 @@ def draw_sweep(
     ylabel: str,
     ceiling: Sequence[float] | None = None,
 ) -> Figure:
-    """Scores against what is swept over, one line a model, one panel for whose scores they are.
+    """Scores against a swept value, one line per model.
 
     Args:
-        ceiling: what can be reached, for the first panel.
+        panels: scores by the title of their panel, for instance ours and the paper's.
+        ceiling: the best possible score, for the first panel.
     """
     figure = Figure(figsize=(4.4 * len(panels) + 2.0, 4.2), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0].tolist()
@@ -51,7 +52,7 @@ def draw_sweep(
     for ax, series in zip(axes, panels.values(), strict=True):
         _mark_outside(ax, x, series, limits)
     legend(figure, axes)
-    return figure
+    return literal(figure)
 
 
 def draw_bins(
@@ -62,10 +63,10 @@ def draw_bins(
     share: bool = True,
     lower_is_better: bool = False,
 ) -> Figure:
-    """Scores against bins of even width on paper, for instance of the number of context points.
+    """Scores against bins, for instance of the number of context points, drawn at even distances.
 
     Args:
-        share: one scale for all panels.
+        share: whether all panels have one scale.
     """
     figure = Figure(figsize=(4.4 * len(panels) + 2.0, 3.8), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=share, squeeze=False)[0].tolist()
@@ -83,15 +84,15 @@ def draw_bins(
         _mark_outside(ax, x, series, limits)
     axes[0].set_ylabel(ylabel)
     legend(figure, axes)
-    return figure
+    return literal(figure)
 
 
 def draw_dots(
     columns: Sequence[str], ours: Sequence[Series], paper: Sequence[Sequence[float | None]], xlabel: str
 ) -> Figure:
-    """A panel for each test set, a line for each model: our score with its error, and the paper's as a grey bar.
+    """A panel for each test set, a row for each model: our score with its error, and the paper's as a grey bar.
 
-    What is too low for the axis is an arrow at its end, with the number.
+    A score beyond the axis is an arrow at its end, with the number.
 
     Args:
         ours: values for each of `columns`.
@@ -120,7 +121,7 @@ def draw_dots(
         ax.set_xlim(limits)
     axes[0].set_yticks(range(len(ours)), [one.label for one in ours])
     axes[0].set_ylim(len(ours) - 0.4, -0.6)
-    return figure
+    return literal(figure)
 
 
 def _line(ax: Axes, x: Sequence[float], one: Series) -> None:
@@ -148,11 +149,11 @@ Limits = tuple[float, float] | tuple[None, None]
 def _scale(
     series: Sequence[Series], others: Sequence[float | None] = (), lower_is_better: bool = False, room: float = 0.15
 ) -> Limits:
-    """The ends of an axis that has room for error bars. What is far worse than the best is left out of the picture.
+    """Limits of an axis with room for error bars. Scores far worse than the best are beyond them.
 
     Args:
         others: more values, without errors.
-        room: for marks of what is left out, as a share of the axis.
+        room: space for marks of scores beyond the axis, as a share of its length.
     """
     pairs = [(float(v), float(e)) for one in series for v, e in zip(one.values, one.errors, strict=True)]
     pairs = [(v, e) for v, e in [*pairs, *((float(v), 0.0) for v in others if v is not None)] if math.isfinite(v)]
@@ -173,7 +174,7 @@ def _is_within(value: float, limits: Limits) -> bool:
 
 
 def _arrow(ax: Axes, y: int, value: float, colour: str | tuple[float, float, float], above: int) -> None:
-    """Out of the left side of a panel, with the number that lies there."""
+    """An arrow out of the left side of a panel, with the score that lies there."""
     ax.annotate(
         f"{value:.2f}" if abs(value) < 1000 else f"{value:.1e}",
         (0, y),
@@ -188,7 +189,7 @@ def _arrow(ax: Axes, y: int, value: float, colour: str | tuple[float, float, flo
 
 
 def _mark_outside(ax: Axes, x: Sequence[float], series: Sequence[Series], limits: Limits) -> None:
-    """Triangles at the edge for what lies beyond it, with the numbers, one above the other where there are several."""
+    """Triangles at the edge for scores beyond it, with the numbers, one above the other where there are several."""
     low, high = limits
     if low is None or high is None:
         return
@@ -217,7 +218,7 @@ def _mark_outside(ax: Axes, x: Sequence[float], series: Sequence[Series], limits
 
 
 def legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """One for all panels, beside them."""
+    """One legend for all panels, beside them."""
     shown = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if shown:
         figure.legend(list(shown.values()), list(shown), loc="outside right upper", fontsize="small", frameon=False)

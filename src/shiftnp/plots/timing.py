@@ -1,4 +1,4 @@
-"""How long models take, relative to one of them."""
+"""Training times of models, relative to one of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
+from shiftnp.plots.style import literal
+
 
 def draw_times(ratios: Mapping[str, tuple[float | None, float | None]], xlabel: str) -> Figure:
-    """Two bars for each model: ours, and the paper's; none where it is not known."""
+    """Two bars for each model, our ratio and the paper's; none where it is not known."""
     figure = Figure(figsize=(7.5, 0.5 * len(ratios) + 1.2), layout="constrained")
     ax = figure.subplots()
     ax.axvline(1, color="0.7", linewidth=1, zorder=0)
@@ -22,4 +24,4 @@ def draw_times(ratios: Mapping[str, tuple[float | None, float | None]], xlabel: 
     ax.set_xlabel(xlabel)
     ax.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right upper", fontsize="small", frameon=False)
-    return figure
+    return literal(figure)

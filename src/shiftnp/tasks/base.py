@@ -50,7 +50,7 @@ class Task(ABC):
     sequence_settings: ClassVar[tuple[str, ...]] = ()
     """Settings that are sequences of names: a single name on the command line is a sequence of one."""
 
-    # --- what every task defines ---------------------------------------------------------------------------------
+    # --- every task defines these --------------------------------------------------------------------------------
 
     @abstractmethod
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
@@ -65,7 +65,7 @@ class Task(ABC):
     def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
         """A picture of data set `index` of a batch and, if given, of a prediction at its targets."""
 
-    # --- what has a default --------------------------------------------------------------------------------------
+    # --- these have defaults -------------------------------------------------------------------------------------
 
     @property
     def scaling(self) -> Scaling | None:
@@ -128,8 +128,8 @@ class TestSet:
     With fewer `tasks` in whole batches, they are the first ones; a last batch that is not whole is drawn differently.
 
     Args:
-        task: what they are drawn from.
-        seed: which they are. Test sets of the same seed differ in the task's settings alone.
+        task: the task that they are drawn from.
+        seed: decides them. Test sets of the same seed differ in the task's settings alone.
     """
 
     __test__ = False  # not a test, whatever pytest thinks of the name
@@ -156,11 +156,11 @@ class TestSet:
         return [replace(batch, **{k: v[:1] for k, v in vars(batch).items() if v is not None}) for batch in chosen]
 
 
-TRAINING = 1  # sets the batches of a stream apart from those of every test set, whatever the seeds
+TRAINING = 1  # separates the batches of streams from those of test sets, whatever the seeds
 
 
 def generator_for(seed: int, index: int, *purpose: int) -> torch.Generator:
-    """The generator of batch `index`: independent of all others, and found without making those before it."""
+    """The generator of batch `index`: independent of all others, and made without those before it."""
     state = np.random.SeedSequence((seed, index), spawn_key=purpose).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state) >> 1)
 
@@ -168,12 +168,12 @@ def generator_for(seed: int, index: int, *purpose: int) -> torch.Generator:
 class Stream(IterableDataset[Batch]):
     """An endless sequence of training batches, fixed by the seed.
 
-    Batch `i` is the same whoever makes it, with any number of loader workers; process `rank` of `world` gets its share
-    of the tasks of every batch, so that together they train on what one process would.
+    Batch `i` is the same with any number of loader workers. With `world` processes, process `rank` gets its shard of
+    every batch, so that together they train on the same batches as one process would.
 
     Args:
         batch_size: tasks in a batch, those of all processes together.
-        start: index of the first batch, to go on where a run stopped.
+        start: index of the first batch, to resume a run.
     """
 
     def __init__(self, task: Task, batch_size: int, seed: int, rank: int = 0, world: int = 1, start: int = 0) -> None:

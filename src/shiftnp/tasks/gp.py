@@ -23,7 +23,7 @@ from shiftnp.tasks.gp_kernels import COVARIANCES
 
 
 class Truth(NamedTuple):
-    """What each data set of a batch was drawn from."""
+    """Kernel and length-scales from which each data set of a batch was drawn."""
 
     kernel: Int[Tensor, " b"]  # index into the task's `kernels`
     length: Float[Tensor, "b parts"]  # one length-scale for each term of a sum of kernels
@@ -38,15 +38,15 @@ class GPTask(Task):
 
     Args:
         dx: number of inputs.
-        kernels: which of "se", "periodic", "matern12", "matern32", "matern52", with equal odds. "se+periodic" is a
-            sum, scaled to unit variance, whose terms have length-scales of their own.
+        kernels: some of "se", "periodic", "matern12", "matern32", "matern52", with equal probability. "se+periodic" is
+            a sum, scaled to unit variance, whose terms have length-scales of their own.
         length: range of length-scales.
         noise: standard deviation of the observations.
         points: smallest and largest number of context points.
         targets: number of targets.
         context, target: ranges of inputs.
-        bimodal: inputs come from `U(-4, -1)` or `U(1, 4)` instead, with equal odds (the paper's ablation).
-        shift: how far all inputs are moved (the paper's Delta).
+        bimodal: inputs come from `U(-4, -1)` or `U(1, 4)` instead, with equal probability (the paper's ablation).
+        shift: added to all inputs (the paper's Delta).
         train_targets: number of targets in training (None: `targets`); fewer make a step cheaper. Test sets keep
             `targets`.
     """
@@ -61,7 +61,7 @@ class GPTask(Task):
     target: tuple[float, float] = (-3.0, 3.0)
     bimodal: bool = False
     shift: float = 0.0
-    train_targets: int | None = field(default=None, repr=False)  # no part of what test sets are known by
+    train_targets: int | None = field(default=None, repr=False)  # test sets do not depend on it
 
     dy = 1
     sequence_settings: ClassVar[tuple[str, ...]] = ("kernels",)
@@ -101,7 +101,7 @@ class GPTask(Task):
         return self.sample_with_truth(batch_size, generator)[0]
 
     def sample_with_truth(self, batch_size: int, generator: torch.Generator) -> tuple[Batch, Truth]:
-        """A batch and what it was drawn from."""
+        """A batch, with kernel and length-scales of each data set."""
 
         def uniform(low: float, high: float, *shape: int) -> Tensor:
             return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
@@ -143,7 +143,7 @@ class GPTask(Task):
         return out
 
     def test_sets(self) -> dict[str, TestSet]:
-        """`valid`, and `delta-0.0` to `delta-1.0`: the same data sets, moved ever farther."""
+        """`valid`, and `delta-0.0` to `delta-1.0`: the same data sets, shifted by Delta."""
         base = replace(self, shift=0.0, train_targets=None)
         deltas = {f"delta-{i / 5:.1f}": TestSet(replace(base, shift=i / 5), seed=1, tasks=1024) for i in range(6)}
         return {"valid": TestSet(base, seed=2, tasks=256), **deltas}

@@ -1,4 +1,4 @@
-"""Exact predictors for samples of Gaussian processes: the oracle, which knows kernel and length-scale, and Bayes."""
+"""Exact predictors for `GPTask`: the oracle, which knows kernel and length-scale, and the Bayesian posterior."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def condition(
     mask: Bool[Tensor, "*any nc"] | None = None,
 ) -> tuple[Float[Tensor, "*any nt"], Float[Tensor, "*any nt"], Float[Tensor, "*any"]]:
     """Gaussian conditioning for a prior variance of one: predictive mean and variance of noisy targets, and the log
-    marginal likelihood of the context. Context points that are not there have no covariance with anything."""
+    marginal likelihood of the context. Masked context points have no covariance with any other point."""
     if mask is not None:
         both = mask[..., :, None] & mask[..., None, :]
         kcc, kct, yc = kcc.where(both, 0.0), kct.where(mask[..., None], 0.0), yc.where(mask[..., None], 0.0)
@@ -44,7 +44,7 @@ def condition(
 
 @dataclass(frozen=True)
 class GPOracle:
-    """The predictor that knows kernel and length-scale of every data set. Same contract as a model."""
+    """The posterior given kernel and length-scale of every data set, called like a model."""
 
     task: GPTask
     truth: Truth
@@ -66,16 +66,18 @@ class GPOracle:
 
 @dataclass(frozen=True)
 class BayesOptimal:
-    """The best predictor there can be: the posterior given the context, integrated over kernel and length-scale.
+    """The best possible predictor: the posterior given the context, integrated over kernel and length-scale. It is
+    called like a model.
 
     Midpoint rule over the length-scale, each node weighted by prior and marginal likelihood of the context. Nodes are
-    even in `log l`, those of the periodic kernel in `1 / l` and many more: with 64 points over 16 periods the context
-    fixes the period to a thousandth, and a rule of 80 nodes steps over it. Converged for the default ranges and noise;
-    with far less noise or shorter periods, take more nodes. Same contract as a model.
+    evenly spaced in `log l`, those of the periodic kernel in `1 / l`, and there are many more of them: 64 points over
+    16 periods determine the period to a thousandth, which falls between the nodes of a rule of 80. The rule has
+    converged for the default ranges and noise; far less noise or shorter periods need more nodes.
 
     Args:
-        task: whose kernels, length-scales and noise it knows.
-        gaussian: return the Gaussian with the mixture's mean and variance, the best that a Gaussian likelihood can do.
+        task: defines kernels, range of length-scales and noise.
+        gaussian: return the Gaussian with the mixture's mean and variance, which has the highest expected
+            log-likelihood of all Gaussians.
         nodes, periodic_nodes: number of length-scales of each kernel, and of the periodic one.
     """
 
@@ -126,13 +128,13 @@ class BayesOptimal:
     def _predict(
         self, xc: Float[Tensor, "nc dx"], yc: Float[Tensor, "nc 1"], xt: Float[Tensor, "nt dx"]
     ) -> tuple[Float[Tensor, "k nt"], Float[Tensor, "k nt"], Float[Tensor, " k"]]:
-        """Means, variances and log-weights of the nodes that matter, for one data set."""
+        """Means, variances and log-weights of the nodes that are not negligible, for one data set."""
         nodes = {kernel: self.quadrature(kernel) for kernel in self.task.kernels}
         logits = {}
         for kernel, (length, prior) in nodes.items():
             *_, evidence = self._condition(kernel, length, xc, yc, xt[:0])
             logits[kernel] = prior + evidence
-        worth = torch.cat(list(logits.values())).max() - 16  # what is left out weighs less than 1e-3 in all
+        worth = torch.cat(list(logits.values())).max() - 16  # the nodes left out weigh less than 1e-3 in total
         kept = []
         for kernel, (length, _) in nodes.items():
             keep = logits[kernel] > worth
