@@ -84,6 +84,7 @@ class Experiment:
         presets: "laptop" and "paper".
         test_sets: the test sets of a task; by default those it names itself, without `valid`.
         unit: what the paper's figures are, for the report.
+        measure: gives the result for a preset, as plain data, in an experiment that is measured and not trained.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Experiment:
     presets: Mapping[str, Preset]
     test_sets: Callable[[Task], dict[str, TestSet]] = own_test_sets
     unit: str = "log-likelihood per target"
+    measure: Callable[[PresetName], dict[str, Any]] | None = None
 
     def row(self, name: str) -> Row:
         """The row of that name. Any other model or baseline makes a row of its own, without figures of the paper."""

@@ -93,7 +93,7 @@ def draw_scenes(
             ax.set_ylim(-3.5, 3.5)
         row[0].set_ylabel(scene.title)
     for ax, name in zip(axes[0], models, strict=True):
-        ax.set_title(textwrap.fill(name, 22), fontsize="medium")
+        ax.set_title(textwrap.fill(name, 22), fontsize="medium", parse_math=False)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     handles[0] = Line2D([], [], color="0.5")  # of each model, in its own colour
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
@@ -121,7 +121,7 @@ def draw_strips(task: ImageTask, models: Mapping[str, Predictor], batches: Seque
             ax.spines[:].set_visible(False)
         axes[0].set_ylabel(f"{len(context[0])} pixels", fontsize="small")
     for ax, title in zip(rows[0], titles, strict=True):
-        ax.set_title(textwrap.fill(title, 16), fontsize="small")
+        ax.set_title(textwrap.fill(title, 16), fontsize="small", parse_math=False)
     caption = "Test images: the context, what there is, and for each model the pixels of the context together with the"
     return Comparison(figure, caption + " predicted mean of all others.", drawn=False)
 
@@ -144,7 +144,7 @@ def draw_each(task: Task, title: str, name: str, model: Predictor, batch: Batch)
         caption += "."
     figure = task.draw(batch, model(batch.xc, batch.yc, batch.xt, batch.mask_c))
     above = figure.get_suptitle()
-    figure.suptitle(f"{name}: {above}" if above else name)
+    figure.suptitle(f"{name}: {above}" if above else name, parse_math=False)
     if isinstance(task, ClimateTask) and above:
         caption = caption.replace("one of these,", f"one of these, {above},")
     return Comparison(figure, caption, drawn=False)

@@ -231,8 +231,10 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
     for path in sorted(folder.rglob("config.json")):
         try:
             runs.append(Run.open(path.parent))
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             sentences.append(str(error))
+        except RecursionError:
+            sentences.append(f"{path} is nested too deeply: train anew.")
     return runs, sentences
 
 

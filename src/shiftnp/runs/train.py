@@ -22,6 +22,7 @@ from shiftnp.batch import Batch
 from shiftnp.runs.run import Run
 from shiftnp.runs.evaluate import best_possible
 from shiftnp.runs.log import Journal
+from shiftnp.runs.scoring import log_likelihoods
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import NeuralProcess
 from shiftnp.runs.config import Precision
@@ -196,19 +197,12 @@ def update(state: State, stepper: Any, run: Run) -> None:
                 mean.lerp_(new, 1 - decay)
 
 
-@torch.no_grad()
 def validate(model: NeuralProcess, batches: list[Batch], fabric: Fabric) -> Float[Tensor, " n"]:
     """Log-likelihood per target of every task; processes share the batches out."""
     model.eval()
-    parts = []
-    for i, batch in enumerate(batches):
-        if i % fabric.world_size == fabric.global_rank:
-            here = batch.to(fabric.device)
-            parts.append(log_likelihood(model(here.xc, here.yc, here.xt, here.mask_c), here.yt, here.mask_t).double())
-        else:
-            parts.append(torch.zeros(len(batch.xc), dtype=torch.float64, device=fabric.device))
+    scores = log_likelihoods(model, batches, fabric.device, shard=(fabric.global_rank, fabric.world_size))
     model.train()
-    return reduce(fabric, torch.cat(parts), "sum").cpu()
+    return reduce(fabric, scores, "sum").cpu()
 
 
 def agree(fabric: Fabric, loss: Tensor, stop: bool) -> tuple[Tensor, bool]:
