@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from shiftnp.cli.evaluate import Report
 from shiftnp.experiments.base import Column, Experiment, Preset, Row
@@ -19,7 +20,7 @@ from shiftnp.plots.scores import Series, draw_bins, draw_dots
 from shiftnp.plots.style import styles
 from shiftnp.report import make_report
 from shiftnp.report.lines import gather
-from shiftnp.report.page import Cell, Paragraph, Picture, Table, to_html, to_markdown
+from shiftnp.report.page import Cell, Paragraph, Picture, Table, to_html, to_markdown, write_page
 from shiftnp.report.pictures import prediction_pictures, sweep
 from shiftnp.report.tables import best, measured, show
 from shiftnp.report.timing import make_timing_report, read_measurement
@@ -362,6 +363,18 @@ def test_text_from_files_is_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "\x1b" not in text
         assert r"\x1b" in text.replace("\\\\", "\\")
     assert "$_{$" in markdown.read_text()
+    assert "could not be drawn" not in markdown.read_text() + (tmp_path / "dots/small.md").read_text()
+
+
+def test_a_picture_that_fails_when_it_is_written_costs_no_page(tmp_path: Path) -> None:
+    figure = Figure()
+    figure.suptitle("$_{$", parse_math=True)
+    html, markdown = write_page(tmp_path, "page", "Title", [Picture("bad", figure, "bad"), Paragraph("The rest.")])
+    for page in (html, markdown):
+        assert "The picture bad could not be drawn: " in page.read_text()
+        assert "The rest." in page.read_text()
+    with pytest.raises(OSError, match=r"page.md/out cannot be written \(Not a directory\): name another folder"):
+        write_page(markdown / "out", "page", "Title", [])
 
 
 def test_damaged_metrics_cost_one_curve(tmp_path: Path) -> None:

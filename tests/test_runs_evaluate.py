@@ -406,6 +406,10 @@ def test_one_bad_run_does_not_cost_the_evaluation_of_others(tmp_path, monkeypatc
         main()
     said = capsys.readouterr()
     assert "cnp on gp-1d: 2 tasks" in said.out
+    inside = str(good.folder / "config.json" / "all.json")
+    monkeypatch.setattr("sys.argv", ["shiftnp", "evaluate", folders[2], "--tasks", "2", "--no-gap", "--out", inside])
+    with pytest.raises(SystemExit, match=r"config.json/all.json cannot be written \(File exists\)"):
+        main()
     assert [line.split(":")[0] for line in said.err.splitlines()] == [f"Left out {f}" for f in folders[:2]]
 
 

@@ -59,7 +59,11 @@ class Evaluate:
         if results:
             print_tables(results, Console())
         if self.out is not None:
-            write_json(self.out, [result.to_json() for result in results])
+            try:
+                self.out.parent.mkdir(parents=True, exist_ok=True)
+                write_json(self.out, [result.to_json() for result in results])
+            except OSError as error:
+                raise OSError(f"{self.out} cannot be written ({error.strerror or error}).") from error
         if bad:
             raise ValueError(f"{len(bad)} of {len(self.runs)} runs could not be evaluated: {bad[0]}")
 

@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from shiftnp._io import write
-from shiftnp._text import printable
+from shiftnp._text import printable, sentence
 
 CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 84rem;
@@ -110,11 +111,13 @@ class Picture:
     caption: str = ""
     drawn: bool = True
 
+    @cached_property
     def png(self) -> bytes:
         memory = io.BytesIO()
         self.figure.savefig(memory, format="png", dpi=120)
         return memory.getvalue()
 
+    @cached_property
     def svg(self) -> bytes:
         memory = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": self.name}):  # the same file for the same figure
@@ -130,20 +133,32 @@ def write_page(folder: Path, name: str, title: str, blocks: Sequence[Block]) -> 
 
     Pictures of an earlier page of the same name are removed.
     """
-    figures = folder / f"{name}-figures"
-    folder.mkdir(parents=True, exist_ok=True)
-    used = set()
-    for block in blocks:
-        if isinstance(block, Picture):
+    figures, page, text = folder / f"{name}-figures", folder / f"{name}.html", folder / f"{name}.md"
+    blocks = [_checked(block) if isinstance(block, Picture) else block for block in blocks]
+    pictures = {figures / f"{block.name}.png": block.png for block in blocks if isinstance(block, Picture)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if pictures:
             figures.mkdir(exist_ok=True)
-            used.add(figures / f"{block.name}.png")
-            write(figures / f"{block.name}.png", block.png())
-    page, text = folder / f"{name}.html", folder / f"{name}.md"
-    write(page, to_html(title, blocks))
-    write(text, to_markdown(title, blocks, figures.name))
-    for old in set(figures.glob("*.png")) - used:  # of an earlier page
-        old.unlink(missing_ok=True)
+        for path, content in pictures.items():
+            write(path, content)
+        write(page, to_html(title, blocks))
+        write(text, to_markdown(title, blocks, figures.name))
+        for old in set(figures.glob("*.png")) - pictures.keys():
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise OSError(f"{folder} cannot be written ({why}): name another folder with --out.") from error
     return page, text
+
+
+def _checked(picture: Picture) -> Picture | Paragraph:
+    """The picture, or a sentence if it cannot be drawn: that must not cost the page."""
+    try:
+        _ = picture.png, picture.svg if picture.drawn else None
+    except Exception as error:
+        return Paragraph(f"The picture {picture.name} could not be drawn: {sentence(error)}")
+    return picture
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
@@ -247,7 +262,7 @@ def _class(*names: str) -> str:
 
 
 def _picture_html(picture: Picture) -> str:
-    kind, data = ("svg+xml", picture.svg()) if picture.drawn else ("png", picture.png())
+    kind, data = ("svg+xml", picture.svg) if picture.drawn else ("png", picture.png)
     inches = picture.figure.get_size_inches()[0]
     wide = ' class="wide"' if inches > 8 else ""  # better scrolled on a phone than too small to read
     source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
