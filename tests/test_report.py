@@ -381,7 +381,7 @@ def test_damaged_metrics_cost_one_curve(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / row, row, everywhere(-0.5)) for row in ("tnp", "cnp")]
     (tmp_path / "cnp" / "metrics.jsonl").write_text('{"step": 1, "valid": "high"}\n')
     _, markdown = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
-    assert "metrics.jsonl could not be read of: CNP (could not convert string to float" in markdown.read_text()
+    assert "Learning curves could not be drawn for CNP (could not convert string to float" in markdown.read_text()
     assert "learning-gp-1d.png" in markdown.read_text()
 
 
@@ -406,7 +406,7 @@ def test_runs_without_validation_are_named(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / row, row, everywhere(-0.5)) for row in ("tnp", "cnp")]
     (tmp_path / "cnp" / "metrics.jsonl").unlink()
     _, markdown = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
-    assert "Without any validation yet: CNP." in markdown.read_text()
+    assert "Not validated yet: CNP." in markdown.read_text()
 
 
 def test_models_have_their_colours_and_the_order_of_the_table(tmp_path: Path) -> None:

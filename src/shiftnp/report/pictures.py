@@ -130,7 +130,7 @@ def learning_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bloc
                 missing.append(line.label)
             else:
                 curves.append(curve)
-        without = f"Without any validation yet: {', '.join(missing)}." if missing else ""
+        without = f"Not validated yet: {', '.join(missing)}." if missing else ""
         if curves:
             alt = f"validation log-likelihood on {task} against steps and against time"
             figure = draw_learning(curves, f"validation {experiment.unit}")
@@ -139,7 +139,7 @@ def learning_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bloc
         elif missing:
             blocks.append(Paragraph(f"There is no learning curve on {task}. {without}"))
         if bad:
-            blocks.append(Paragraph(f"metrics.jsonl could not be read of: {'; '.join(bad)}."))
+            blocks.append(Paragraph(f"Learning curves could not be drawn for {'; '.join(bad)}."))
     return [Heading("Learning curves"), *blocks] if blocks else []
 
 

@@ -105,7 +105,7 @@ def figures_tables(title: str, rows: Rows, width: int) -> list[tuple[str, Table]
 
 
 def context_tables(rows: Rows, width: int) -> list[tuple[str, Table]]:
-    """Log-likelihood and gap by number of context points, as many side by side as there is room for."""
+    """Log-likelihood and gap by number of context points, in as many tables as the width needs."""
     bins = sorted({b for _, s in rows for b in s.by_context}, key=lambda b: int(b.split("-")[0]))
     names: list[str] = []
     lines: list[list[str]] = []
@@ -124,7 +124,7 @@ def context_tables(rows: Rows, width: int) -> list[tuple[str, Table]]:
 
 
 def new_table(names: list[str], columns: Columns) -> Table:
-    """A table that gives names the room they need, as they are short or alone."""
+    """A table with a first column of names, which wrap only if they are long."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     table.add_column("", overflow="fold", min_width=min(width_of(names), 2 * LONGEST))
     for title, _ in columns:
@@ -139,13 +139,13 @@ def width_of(texts: list[str]) -> int:
 
 
 def width_of_column(column: tuple[str, list[str]]) -> int:
-    """With what is between it and the one before."""
+    """Width of a column with the space before it."""
     title, cells = column
     return 2 + width_of([title, *cells])
 
 
 def figure(x: float | None) -> str:
-    """Three digits after the point, or few in all if it is large."""
+    """A number with three decimals, or with two digits if it is large."""
     return "-" if x is None else f"{x:.3f}" if abs(x) < 1000 else f"{x:.2g}"
 
 
