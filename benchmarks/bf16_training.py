@@ -22,8 +22,8 @@ from matplotlib.figure import Figure
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shiftnp._io import write_json
+from shiftnp._machine import machine
 from shiftnp.attention import tiled
-from shiftnp.bench.machine import machine
 from shiftnp.runs.config import RunConfig, Training
 from shiftnp.runs.run import Run
 from shiftnp.runs.train import train

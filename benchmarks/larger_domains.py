@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from shiftnp.bench.machine import machine
+from shiftnp._machine import machine
 from shiftnp.metrics import log_likelihood
 from shiftnp.runs.config import RunConfig, Training
 from shiftnp.runs.run import Run

@@ -11,7 +11,7 @@ Gaussian on the validation tasks, against steps and against time.
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, NullFormatter
 
 from shiftnp._io import write_json
-from shiftnp.bench.machine import machine
+from shiftnp._machine import machine
 from shiftnp.kernels import make_kernel
 from shiftnp.runs.config import RunConfig, Training
 from shiftnp.runs.evaluate import read_evaluation
+from shiftnp.runs.results import SetSummary
 from shiftnp.runs.run import Run
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +34,7 @@ def main() -> None:
     runs = {}
     for folder in map(Path, sys.argv[1:]):
         run = Run.open(folder)
-        evaluation = read_evaluation(run) or {"sets": {}, "tasks": None}
+        evaluation = read_evaluation(run)
         curve = [row for row in run.metrics() if "valid" in row]
         if any("gap" not in row for row in curve):
             raise SystemExit(f"{folder} was trained with --no-gap, but the gap is what is compared here.")
@@ -41,12 +42,12 @@ def main() -> None:
         if name in runs:
             raise SystemExit(f"{folder} is a second run called {name!r}.")
         runs[name] = {
-            "command": command(run.config, evaluation["tasks"]),
+            "command": command(run.config, evaluation.tasks if evaluation else None),
             "seed": run.config.training.seed,
             "machine": machine() | {"threads": run.state()["threads"]},
             "minutes": curve[-1]["seconds"] / 60,
             "curve": curve,
-            "sets": {name: figures(entry) for name, entry in evaluation["sets"].items()},
+            "sets": {name: figures(entry) for name, entry in (evaluation.sets if evaluation else {}).items()},
         }
     what = "gp-1d: gap to the best possible Gaussian while training (256 validation tasks), and scores on test sets"
     write_json(ROOT / "results/rotary-gp-1d.json", {"what": what, "runs": runs})
@@ -74,8 +75,8 @@ def command(config: RunConfig, tasks: int | None) -> str:
     return f"shiftnp train gp-1d {about} {' '.join(options)} --out RUN; {evaluate}"
 
 
-def figures(entry: dict[str, Any]) -> dict[str, Any]:
-    return {key: entry[key] for key in ("tasks", "log_likelihood", "gap", "coverage", "calibration_error")}
+def figures(entry: SetSummary) -> dict[str, Any]:
+    return {key: asdict(entry)[key] for key in ("tasks", "log_likelihood", "gap", "coverage", "calibration_error")}
 
 
 def draw(runs: dict[str, Any]) -> Figure:

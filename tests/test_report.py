@@ -11,16 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
+from shiftnp.cli.evaluate import Report
 from shiftnp.experiments.base import Column, Experiment, Preset, Row
 from shiftnp.plots.learning import Curve
 from shiftnp.plots.scores import Series, draw_bins, draw_dots
 from shiftnp.plots.style import styles
-from shiftnp.report import make_report, make_timing_report
-from shiftnp.report.page import Cell, Paragraph, Picture, Table, to_html, to_markdown
+from shiftnp.report import make_report
+from shiftnp.report.lines import gather
+from shiftnp.report.page import Cell, Paragraph, Picture, Table, to_html, to_markdown, write_page
 from shiftnp.report.pictures import prediction_pictures, sweep
-from shiftnp.report.tables import best, gather, measured, show
+from shiftnp.report.tables import best, measured, show
+from shiftnp.report.timing import make_timing_report, read_measurement
 from shiftnp.runs.config import Training
+from shiftnp.runs.evaluate import describe, read_evaluation
+from shiftnp.runs.results import BinSummary, Estimate, Evaluation, Failures, Gap, Machine, SetSummary
 from shiftnp.runs.run import Run
 
 SIZE = {"dz": 8, "heads": 2, "head_dim": 4, "layers": 1, "hidden": 1, "pseudo": 2}
@@ -48,63 +54,51 @@ EXPERIMENT = Experiment(
 )
 
 
-def a_set(score: float | None, error: float | None = 0.02, gap: bool = True) -> dict[str, Any]:
-    def entry(value: float | None) -> dict[str, Any]:
-        return {"mean": value, "standard_error": error}
-
-    short = {"tasks": 16, "log_likelihood": entry(score)}
-    if gap:
-        short["gap"] = entry(None if score is None else -0.3 - score) | {"ceiling": -0.3}
-    return short | {
-        "rmse": {"value": 0.4567, "standard_error": None},
-        "crps": entry(0.1234),
-        "coverage": {"50": entry(0.5), "90": entry(None), "95": entry(0.91)},
-        "calibration_error": None,
-        "by_context": {"3-4": short, "5-8": short},
-        "extremes": {"threshold": -10.0, "tasks": 0},
-    }
+def a_set(score: float | None, error: float | None = 0.02, gap: bool = True) -> SetSummary:
+    value, below = Estimate(score, error), Gap(None if score is None else -0.3 - score, error, -0.3) if gap else None
+    return SetSummary(
+        tasks=16,
+        log_likelihood=value,
+        gap=below,
+        median_log_likelihood=score,
+        rmse=Estimate(0.4567, None),
+        crps=Estimate(0.1234, error),
+        coverage={"50": Estimate(0.5, error), "90": Estimate(None, None), "95": Estimate(0.91, error)},
+        calibration_error=None,
+        pit_below=(None,) * 19,
+        by_context={"3-4": BinSummary(8, value, below), "5-8": BinSummary(8, value, below)},
+        failures=Failures(-10.0, 0, 0, ()),
+    )
 
 
 def a_run(
     folder: Path,
-    row: str,
-    sets: dict[str, Any],
+    model: str,
+    sets: dict[str, SetSummary],
     step: int = 40,
     experiment: Experiment = EXPERIMENT,
     training: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> Run:
-    config = experiment.configure(row, training=training)
+    """A run with weights, metrics and an evaluation; `changes` are those of its config."""
+    config = replace(experiment.configure(model, training=training), **changes)
     run = Run.create(folder, config)
     run.save({"step": step}, run.new_model().state_dict())
     entries = [{"step": 0, "loss": 2.0, "rate": 1e-3}, {"step": 0, "valid": None, "seconds": 0.0}]
     entries += [{"step": k, "valid": -1.0 + k / 100, "gap": 0.7 - k / 100, "seconds": 2.0 * k} for k in (10, 20, 30)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries) + '{"step": 4')
-    evaluation = {
-        "format": 1,
-        "label": config.label,
-        "row": row,
-        "preset": config.preset,
-        "changes": list(config.changes),
-        "seed": config.training.seed,
-        "task": config.task,
-        "model": config.model,
-        "step": step,
-        "steps": config.training.steps,
-        "tasks": None,
-        "machine": {"processor": "abacus", "threads": 2},
-        "seconds": 1.0,
-        "sets": sets,
-    }
-    (folder / "evaluation.json").write_text(json.dumps(evaluation))
+    evaluation = replace(describe(run, None, "cpu"), machine=Machine("abacus", "cpu", 2, "2.0"), sets=sets)
+    (folder / "evaluation.json").write_text(json.dumps(evaluation.to_json()))
     return run
 
 
-def read(run: Run) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run.folder / "evaluation.json").read_text())
+def read(run: Run) -> Evaluation:
+    found = read_evaluation(run)
+    assert found is not None
     return found
 
 
-def everywhere(score: float | None, **kwargs: Any) -> dict[str, Any]:
+def everywhere(score: float | None, **kwargs: Any) -> dict[str, SetSummary]:
     return {column.test_set: a_set(score, **kwargs) for column in SHIFTS}
 
 
@@ -115,7 +109,7 @@ class Page(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.loads: list[str] = []
-        self.rows: list[list[str]] = []
+        self.tables: list[list[list[str]]] = []
         self.bold: list[str] = []
         self.feed(text)
         self.close()
@@ -125,17 +119,19 @@ class Page(HTMLParser):
         self.loads += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data")]
         if tag not in ("meta", "img", "br"):
             self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
         if tag == "tr":
-            self.rows.append([])
+            self.tables[-1].append([])
         if tag in ("td", "th"):
-            self.rows[-1].append("")
+            self.tables[-1][-1].append("")
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
         if "td" in self.open or "th" in self.open:
-            self.rows[-1][-1] += data
+            self.tables[-1][-1][-1] += data
         if "b" in self.open:
             self.bold.append(data)
 
@@ -155,8 +151,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def scores(page: Page) -> dict[str, list[str]]:
     """The lines of the first table, without its head."""
-    lines = [row for row in page.rows if len(row) == 10]
-    return {f"{row[0]} {row[3]}".strip(): row for row in lines if row[0] != "model"}
+    lines = page.tables[0]
+    return {f"{row[0]} {row[2]}".strip(): row for row in lines[2:]}
 
 
 def test_html_needs_nothing_else(report: tuple[Path, Path]) -> None:
@@ -175,15 +171,54 @@ def test_html_needs_nothing_else(report: tuple[Path, Path]) -> None:
 def test_table_has_ours_beside_the_papers(report: tuple[Path, Path]) -> None:
     rows = scores(Page(report[0].read_text()))
     assert list(rows) == ["CNP † 0", "TNP 0", "TNP 1", "RCNP", "ANP 0"]  # the paper's order, then others
-    assert rows["TNP 0"][1:6] == ["laptop", "40", "0", "-0.52 ± 0.02", "-0.48 ± 0.01"]
-    assert rows["CNP † 0"][2] == "after 10 of 40 steps"
-    assert rows["RCNP"][4:6] == ["not run", "-0.58 ± 0.01"]
-    assert rows["TNP 1"][4] == "n/a"
-    assert rows["ANP 0"][4:6] == ["-0.55 ± 0.02", ""]
+    assert rows["TNP 0"][1:5] == ["40", "0", "-0.52 ± 0.02", "-0.48 ± 0.01"]
+    assert rows["CNP † 0"][1] == "10 of 40"
+    assert rows["RCNP"][3:5] == ["not run", "-0.58 ± 0.01"]
+    assert rows["TNP 1"][3] == "n/a"
+    assert rows["ANP 0"][3:5] == ["-0.55 ± 0.02", ""]
+
+
+def test_the_papers_scores_are_said_to_be_of_other_test_tasks(report: tuple[Path, Path]) -> None:
+    page = Page(report[0].read_text())
+    assert page.tables[0][1] == ["ours", "paper (other test tasks)"] * 3
+    head = report[1].read_text().split("## Scores")[1].split("\n")[2]
+    assert head.count("paper (other test tasks)") == 3
+    assert "on other test tasks and after 500,000 training steps" in report[1].read_text()
+
+
+def test_settings_are_footnotes(tmp_path: Path) -> None:
+    """The first column stays short, and says by a number below the table what was set otherwise."""
+    long = ("learning_rate=0.001", "task.kernels=se,periodic", "head_dim=8")
+    runs = [
+        a_run(tmp_path / "a", "tnp", everywhere(-0.5), changes=long),
+        a_run(tmp_path / "b", "tnp", everywhere(-0.6)),
+        a_run(tmp_path / "c", "cnp", everywhere(-0.7), changes=long),
+        a_run(tmp_path / "d", "rcnp", everywhere(-0.7), changes=("dz=3",)),
+    ]
+    html, markdown = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
+    names = [row[0] for row in Page(html.read_text()).tables[0]]
+    assert names[2:] == ["CNP [1]", "TNP [1]", "TNP", "RCNP [2]"]
+    text = markdown.read_text()
+    assert r"*\[1\] Preset laptop with learning_rate=0.001, task.kernels=se,periodic, head_dim=8.*" in text
+    assert r"*\[2\] Preset laptop with dz=3.*" in text
+    assert text.count("learning_rate=0.001") == 1
+    labels = [line.label for line in gather(EXPERIMENT, runs, [read(run) for run in runs])]
+    assert labels == ["CNP [1]", "TNP [1]", "TNP", "RCNP [2]"]
+
+
+def test_the_first_column_stays_in_view(report: tuple[Path, Path]) -> None:
+    text = report[0].read_text()
+    tables = re.findall(r"<table>.*?</table>", text, re.DOTALL)
+    assert len(tables) == 3
+    for table in tables:
+        body = table.split("<tbody>")[1]
+        assert table.count('<th class="first"') == 1
+        assert body.count('<td class="first') == body.count("<tr>")
+    assert re.search(r"\.first \{[^}]*position: sticky; left: 0;", text)
 
 
 def test_bold_is_the_best_and_what_cannot_be_told_from_it(report: tuple[Path, Path]) -> None:
-    assert Page(report[0].read_text()).bold == ["-0.52 ± 0.02"] * 3 + ["-0.55 ± 0.02"] * 3
+    assert Page(report[0].read_text()).bold == ["-0.52"] * 3 + ["-0.55"] * 3
     assert report[1].read_text().count("**-0.52 ± 0.02**") == 3
     assert best([(-0.46, 0.01), (-0.47, 0.0), (-0.471, 0.0), None]) == [True, True, False, False]
     assert best([(1.25, 0.03), (1.20, 0.02), (1.18, 0.03)]) == [True, True, False]  # the paper's T-MNIST
@@ -195,10 +230,10 @@ def test_the_rest_is_said(report: tuple[Path, Path]) -> None:
     text = report[1].read_text()
     for words in (
         "preset laptop",
-        "seed 0, 1",
-        "processor abacus, threads 2",
-        "500,000 steps on a GPU",
-        "CNP on gp-1d after 10 of 40 steps",
+        "seeds 0, 1",
+        "abacus, device cpu, 2 threads",
+        "† Training is not finished",
+        "| CNP † | 10 of 40 | 0 |",
         "0.220 ± 0.020",  # the gap
         "0.457",  # RMSE, of which no error is known
         "91.0 %",
@@ -224,7 +259,7 @@ def test_markdown_is_whole(report: tuple[Path, Path]) -> None:
 def test_without_gaps_and_with_two_test_sets(tmp_path: Path) -> None:
     """Where nothing is swept over and no ceiling known, and where an evaluation has next to nothing."""
     experiment = replace(EXPERIMENT, name="other", columns=SHIFTS[:2], rows=EXPERIMENT.rows[:2])
-    bare = {"delta-0.0": {"tasks": 3, "log_likelihood": {"mean": None, "standard_error": None}}}
+    bare = {"delta-0.0": replace(a_set(None, None, gap=False), coverage={}, by_context={})}
     runs = [
         a_run(tmp_path / "a", "tnp", everywhere(-0.5, error=None, gap=False), experiment=experiment),
         a_run(tmp_path / "b", "cnp", bare, experiment=experiment),
@@ -233,7 +268,7 @@ def test_without_gaps_and_with_two_test_sets(tmp_path: Path) -> None:
     html, markdown = make_report(experiment, runs, tmp_path / "out", read, quiet=True)
     Page(html.read_text())
     text = markdown.read_text()
-    assert "ceiling" not in text
+    assert "best possible" not in text
     assert "| **-0.50** |" in text
     assert "| n/a | -0.69 ± 0.01 | not run | -0.69 ± 0.01 |" in text
 
@@ -248,7 +283,7 @@ def test_a_picture_that_cannot_be_drawn_costs_no_report(tmp_path: Path) -> None:
 def test_a_damaged_run_costs_no_report(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / row, row, everywhere(-0.5)) for row in ("tnp", "cnp", "rcnp")]
 
-    def evaluate(run: Run) -> dict[str, Any]:
+    def evaluate(run: Run) -> Evaluation:
         if run.config.model == "cnp":
             raise ValueError("its weights are damaged: train it anew.")
         if run.config.model == "rcnp":
@@ -265,12 +300,89 @@ def test_a_damaged_run_costs_no_report(tmp_path: Path) -> None:
     assert f"- {tmp_path / 'cnp'}: its weights are damaged: train it anew." in text
     assert f"- {tmp_path / 'rcnp'}: its data are gone." in text
     assert "Ours: 1 run," in text
-    assert "| CNP |  |  |  | not run |" in text
+    assert "| CNP |  |  | not run |" in text
     assert not (figures / "old.png").exists()
     assert (figures / "notes.txt").exists()
     with pytest.raises(ValueError, match=r"No run of small in here can be evaluated. .*damaged.*gone"):
         make_report(EXPERIMENT, runs[1:], tmp_path / "none", evaluate, quiet=True, where="here")
     assert not (tmp_path / "none").exists()
+
+
+def spoil(run: Run, file: str, text: str) -> None:
+    (run.folder / file).write_text(text)
+
+
+BAD_RUNS = {
+    "a preset that is a number": lambda run: spoil(
+        run, "config.json", (run.folder / "config.json").read_text().replace('"preset": "laptop"', '"preset": 3.5')
+    ),
+    "a row that is a number": lambda run: spoil(
+        run, "config.json", (run.folder / "config.json").read_text().replace('"row": "cnp"', '"row": 7')
+    ),
+    "a deeply nested config": lambda run: spoil(run, "config.json", "[" * 100_000),
+    "a config that is cut short": lambda run: spoil(run, "config.json", '{"format"'),
+    "damaged weights": lambda run: spoil(run, "model.safetensors", "cut short"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_RUNS)
+def test_one_bad_run_is_left_out(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_run(tmp_path / "runs/small/good", "tnp", everywhere(-0.5))
+    bad = a_run(tmp_path / "runs/small/bad", "cnp", everywhere(-0.5))
+    (bad.folder / "evaluation.json").unlink()
+    BAD_RUNS[what](bad)
+    monkeypatch.setattr("shiftnp.experiments.EXPERIMENTS", {"small": EXPERIMENT})
+    monkeypatch.chdir(tmp_path)
+    Report("small", tasks=1).run()
+    text = (tmp_path / "reports/small.md").read_text()
+    assert "Left out, because they cannot be evaluated:\n\n- runs/small/bad" in text
+    assert "| TNP | 40 | 0 | **-0.50 ± 0.02** |" in text
+
+
+def test_an_evaluation_without_step_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = a_run(tmp_path / "runs/small/a", "tnp", everywhere(-0.5))
+    data = json.loads((run.folder / "evaluation.json").read_text())
+    del data["step"]
+    (run.folder / "evaluation.json").write_text(json.dumps(data))
+    monkeypatch.setattr("shiftnp.experiments.EXPERIMENTS", {"small": EXPERIMENT})
+    monkeypatch.setattr("shiftnp.tasks.ceiling.pooch.os_cache", lambda name: str(tmp_path / "cache"))
+    Report("small", tmp_path / "runs", tmp_path / "out", tasks=1).run()
+    assert read(run).tasks == 1
+
+
+def test_text_from_files_is_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither mathematics for matplotlib nor commands for a terminal."""
+    runs = [
+        a_run(tmp_path / "a", "cnp", everywhere(-0.5), row="$_{$"),
+        a_run(tmp_path / "b", "cnp", everywhere(-0.6), row="\x1b[31mred", changes=("\x1b]0;title\x07",)),
+    ]
+    html, markdown = make_report(EXPERIMENT, runs, tmp_path / "out", read)
+    two = replace(EXPERIMENT, columns=SHIFTS[:2])
+    make_report(two, runs, tmp_path / "dots", read, quiet=True)
+    for text in (capsys.readouterr().out, html.read_text(), markdown.read_text()):
+        assert "\x1b" not in text
+        assert r"\x1b" in text.replace("\\\\", "\\")
+    assert "$_{$" in markdown.read_text()
+    assert "could not be drawn" not in markdown.read_text() + (tmp_path / "dots/small.md").read_text()
+
+
+def test_a_picture_that_fails_when_it_is_written_costs_no_page(tmp_path: Path) -> None:
+    figure = Figure()
+    figure.suptitle("$_{$", parse_math=True)
+    html, markdown = write_page(tmp_path, "page", "Title", [Picture("bad", figure, "bad"), Paragraph("The rest.")])
+    for page in (html, markdown):
+        assert "The picture bad could not be drawn: " in page.read_text()
+        assert "The rest." in page.read_text()
+    with pytest.raises(OSError, match=r"page.md/out cannot be written \(Not a directory\): name another folder"):
+        write_page(markdown / "out", "page", "Title", [])
+
+
+def test_damaged_metrics_cost_one_curve(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / row, row, everywhere(-0.5)) for row in ("tnp", "cnp")]
+    (tmp_path / "cnp" / "metrics.jsonl").write_text('{"step": 1, "valid": "high"}\n')
+    _, markdown = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
+    assert "Learning curves could not be drawn for CNP (could not convert string to float" in markdown.read_text()
+    assert "learning-gp-1d.png" in markdown.read_text()
 
 
 def test_what_was_not_run_has_no_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +406,7 @@ def test_runs_without_validation_are_named(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / row, row, everywhere(-0.5)) for row in ("tnp", "cnp")]
     (tmp_path / "cnp" / "metrics.jsonl").unlink()
     _, markdown = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
-    assert "Without any validation yet: CNP." in markdown.read_text()
+    assert "Not validated yet: CNP." in markdown.read_text()
 
 
 def test_models_have_their_colours_and_the_order_of_the_table(tmp_path: Path) -> None:
@@ -330,11 +442,10 @@ def test_runs_on_several_tasks_make_one_line(tmp_path: Path) -> None:
     columns = (Column("One", "gp-1d", "delta-0.0"), Column("Two", "gp-1d-bimodal", "delta-0.0"))
     experiment = replace(EXPERIMENT, tasks=("gp-1d", "gp-1d-bimodal"), columns=columns)
     first = a_run(tmp_path / "a", "tnp", everywhere(-0.5), experiment=experiment)
-    second = a_run(tmp_path / "b", "tnp", everywhere(-0.7), experiment=experiment)
-    second = replace(second, config=replace(second.config, task="gp-1d-bimodal"))
+    second = a_run(tmp_path / "b", "tnp", everywhere(-0.7), experiment=experiment, task="gp-1d-bimodal")
     _, markdown = make_report(experiment, [first, second], tmp_path / "out", read, quiet=True)
     text = markdown.read_text()
-    assert "| TNP | laptop | 40 | 0 | **-0.50 ± 0.02** | -0.48 ± 0.01 | **-0.70 ± 0.02** | -0.48 ± 0.01 |" in text
+    assert "| TNP | 40 | 0 | **-0.50 ± 0.02** | -0.48 ± 0.01 | **-0.70 ± 0.02** | -0.48 ± 0.01 |" in text
     assert "learning-gp-1d-bimodal.png" in text
 
 
@@ -361,7 +472,9 @@ def test_timing(tmp_path: Path) -> None:
         "machine": {"processor": "abacus"},
         "models": {"tnp": entry("TNP", 1.0), "te-tnp": entry("TE-TNP", 3.456), "rcnp": entry("RCNP", None)},
     }
-    html, markdown = make_timing_report(experiment, result, tmp_path)
+    path = tmp_path / "timing.json"
+    path.write_text(json.dumps(result))
+    html, markdown = make_timing_report(experiment, read_measurement(path), tmp_path)
     Page(html.read_text())
     text = markdown.read_text()
     assert "| TE-TNP | 0.100 s | 0.090 s to 0.110 s | 5 | 3.46 | 2.39 |" in text
@@ -369,14 +482,18 @@ def test_timing(tmp_path: Path) -> None:
     assert "| RCNP |  |  |  | not run |  |" in text
     assert "cut short" in text
     assert (tmp_path / "timing-figures" / "times.png").exists()
+    for damaged in ("{", "[]", json.dumps({**result, "models": 3}), "[" * 100_000):
+        path.write_text(damaged)
+        with pytest.raises(ValueError, match=r"timing.json is damaged \(.*\): measure again"):
+            read_measurement(path)
 
 
 def test_numbers() -> None:
-    assert measured({"mean": 1, "standard_error": None}) == pytest.approx((1.0, math.nan), nan_ok=True)
-    assert measured({"value": 2.0, "standard_error": 0.5}) == (2.0, 0.5)
+    assert measured(Estimate(1, None)) == pytest.approx((1.0, math.nan), nan_ok=True)
+    assert measured(Estimate(2.0, 0.5)) == (2.0, 0.5)
     assert measured(0.25) == pytest.approx((0.25, math.nan), nan_ok=True)
     assert measured(None) is None
-    assert measured({"mean": math.inf}) is None
+    assert measured(Estimate(math.inf)) is None
     assert show((-0.001, 0.0)) == "0.00 ± 0.00"
     assert show((-123456.0, math.nan)) == "-1.23e+05"
 

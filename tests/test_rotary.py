@@ -145,7 +145,7 @@ def test_memory_is_bounded():
     """20,000 context points have 3.2e9 scores in eight heads: 13 GB for each layer, if they were held at once."""
     code = """
 import torch
-from shiftnp.bench.machine import peak_megabytes
+from shiftnp._machine import peak_megabytes
 from shiftnp.kernels import Rotary
 from shiftnp.models import TETNP
 torch.set_num_threads(1)

@@ -4,7 +4,8 @@ import io
 import json
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,21 +16,16 @@ from rich.console import Console
 from torch.distributions import Independent, Normal
 
 from conftest import SMALL
+from shiftnp._schema import from_json
 from shiftnp.batch import Batch
+from shiftnp.cli import main
 from shiftnp.metrics import LEVELS
 from shiftnp.report.terminal import print_tables
 from shiftnp.runs.config import RunConfig, Training
-from shiftnp.runs.evaluate import (
-    Scores,
-    best_possible,
-    context_bins,
-    evaluate,
-    is_current,
-    read_evaluation,
-    score,
-    summarise,
-)
+from shiftnp.runs.evaluate import best_possible, context_bins, evaluate, is_current, read_evaluation, summarise
+from shiftnp.runs.results import Estimate, Evaluation, Gap, Machine, SetSummary, TaskScore
 from shiftnp.runs.run import Run
+from shiftnp.runs.scoring import Scores, log_likelihoods, score
 from shiftnp.tasks.base import Task, TestSet
 from shiftnp.tasks.gp import GPTask
 from shiftnp.tasks.gp_posterior import BayesOptimal
@@ -72,9 +68,9 @@ def made_up(n=40, seed=0):
     return Scores(torch.from_numpy(rng.integers(0, 40, n)), *map(torch.from_numpy, (*values, below)))
 
 
-def strict(data):
+def strict(summary):
     """What comes back from JSON, which must hold no NaN."""
-    return json.loads(json.dumps(data, allow_nan=False))
+    return from_json(SetSummary, json.loads(json.dumps(asdict(summary), allow_nan=False)))
 
 
 def test_scores_task_by_task():
@@ -116,19 +112,19 @@ def test_summary_is_numpys():
     scores, best = made_up(), torch.zeros(40, dtype=torch.float64)
     summary = strict(summarise(scores, best))
     n, ll, mse = 40, scores.log_likelihood.numpy(), scores.squared_error.numpy()
-    assert summary["tasks"] == n
-    assert summary["log_likelihood"]["mean"] == pytest.approx(ll.mean())
-    assert summary["log_likelihood"]["standard_error"] == pytest.approx(ll.std(ddof=1) / math.sqrt(n))
-    assert summary["median_log_likelihood"] == pytest.approx(np.median(ll))
-    assert summary["gap"]["mean"] == pytest.approx(-ll.mean())
-    assert summary["gap"]["standard_error"] == pytest.approx(ll.std(ddof=1) / math.sqrt(n))
-    assert summary["gap"]["ceiling"] == 0
-    assert summary["rmse"]["value"] == pytest.approx(math.sqrt(mse.mean()))
-    assert summary["crps"]["mean"] == pytest.approx(scores.crps.mean().item())
-    assert summary["coverage"]["95"]["mean"] == pytest.approx(scores.covered[:, 2].mean().item())
+    assert summary.tasks == n
+    assert summary.log_likelihood.mean == pytest.approx(ll.mean())
+    assert summary.log_likelihood.standard_error == pytest.approx(ll.std(ddof=1) / math.sqrt(n))
+    assert summary.median_log_likelihood == pytest.approx(np.median(ll))
+    assert summary.gap.mean == pytest.approx(-ll.mean())
+    assert summary.gap.standard_error == pytest.approx(ll.std(ddof=1) / math.sqrt(n))
+    assert summary.gap.ceiling == 0
+    assert summary.rmse.mean == pytest.approx(math.sqrt(mse.mean()))
+    assert summary.crps.mean == pytest.approx(scores.crps.mean().item())
+    assert summary.coverage["95"].mean == pytest.approx(scores.covered[:, 2].mean().item())
     error = np.abs(scores.pit_below.numpy().mean(0) - np.array(LEVELS)).mean()
-    assert summary["calibration_error"] == pytest.approx(error)
-    assert "gap" not in summarise(scores)
+    assert summary.calibration_error == pytest.approx(error)
+    assert summarise(scores).gap is None
     with pytest.raises(ValueError, match="one number for each of the 40 tasks, got 3"):
         summarise(scores, best[:3])
 
@@ -137,16 +133,16 @@ def test_error_of_the_rmse_is_that_of_resampling():
     scores = made_up(400)
     mse, rng = scores.squared_error.numpy(), np.random.default_rng(0)
     again = np.sqrt(rng.choice(mse, (2000, 400)).mean(1)).std()
-    assert summarise(scores)["rmse"]["standard_error"] == pytest.approx(again, rel=0.1)
+    assert summarise(scores).rmse.standard_error == pytest.approx(again, rel=0.1)
 
 
 def test_one_task_has_no_standard_error():
     one = Scores(*(value[:1] for value in made_up()))
     summary = strict(summarise(one, one.log_likelihood))
-    assert summary["log_likelihood"]["standard_error"] is None
-    assert summary["gap"] == {"mean": 0, "standard_error": None, "ceiling": one.log_likelihood.item()}
+    assert summary.log_likelihood.standard_error is None
+    assert summary.gap == Gap(0, None, one.log_likelihood.item())
     exact = summarise(one._replace(squared_error=torch.zeros(1, dtype=torch.float64)))
-    assert exact["rmse"] == {"value": 0, "standard_error": None}
+    assert exact.rmse == Estimate(0, None)
 
 
 def test_context_bins_double():
@@ -155,27 +151,23 @@ def test_context_bins_double():
     assert counts == {"0": 1, "1": 1, "2": 1, "3-4": 2, "5-8": 2, "9-16": 1, "33-64": 3}
     scores = made_up()
     summary = summarise(scores, scores.log_likelihood + 1)
-    assert sum(s["tasks"] for s in summary["by_context"].values()) == 40
+    assert sum(s.tasks for s in summary.by_context.values()) == 40
     inside = (scores.context >= 17) & (scores.context <= 32)
-    one = summary["by_context"]["17-32"]
-    assert one["log_likelihood"]["mean"] == pytest.approx(scores.log_likelihood[inside].mean().item())
-    assert one["gap"]["mean"] == pytest.approx(1)
+    one = summary.by_context["17-32"]
+    assert one.log_likelihood.mean == pytest.approx(scores.log_likelihood[inside].mean().item())
+    assert one.gap.mean == pytest.approx(1)
 
 
-def test_extremes_come_to_light():
+def test_failed_tasks_come_to_light():
     ll = torch.zeros(8, dtype=torch.float64)
     ll[2], ll[5], ll[6] = -1000.0, math.nan, -11.0
     scores = made_up(8)._replace(log_likelihood=ll, context=torch.arange(8))
     summary = strict(summarise(scores))
-    assert summary["log_likelihood"] == {"mean": None, "standard_error": None}
-    extremes = summary["extremes"]
-    assert (extremes["tasks"], extremes["not_finite"]) == (3, 1)
-    assert extremes["worst"][:3] == [
-        {"task": 5, "context": 5, "log_likelihood": None},
-        {"task": 2, "context": 2, "log_likelihood": -1000.0},
-        {"task": 6, "context": 6, "log_likelihood": -11.0},
-    ]
-    assert len(extremes["worst"]) == 5
+    assert summary.log_likelihood == Estimate(None, None)
+    failures = summary.failures
+    assert (failures.tasks, failures.not_finite) == (3, 1)
+    assert failures.worst[:3] == (TaskScore(5, 5, None), TaskScore(2, 2, -1000.0), TaskScore(6, 6, -11.0))
+    assert len(failures.worst) == 5
 
 
 @pytest.mark.parametrize("mixture", [True, False])
@@ -183,11 +175,11 @@ def test_the_best_predictor_has_no_gap(tmp_path, mixture):
     test_set = TestSet(GPTask(**GP, shift=0.25), seed=1, tasks=5, batch_size=4)
     best = best_possible(test_set, mixture, tmp_path)
     scores = score(BayesOptimal(GPTask(**GP), gaussian=not mixture), test_set)
-    gap = summarise(scores, best)["gap"]
-    assert gap["mean"] == pytest.approx(0, abs=1e-6)
-    assert gap["ceiling"] == pytest.approx(scores.log_likelihood.mean().item(), abs=1e-6)
-    worse = summarise(score(standard_normal, test_set), best)["gap"]
-    assert worse["mean"] > 0.05
+    gap = summarise(scores, best).gap
+    assert gap.mean == pytest.approx(0, abs=1e-6)
+    assert gap.ceiling == pytest.approx(scores.log_likelihood.mean().item(), abs=1e-6)
+    worse = summarise(score(standard_normal, test_set), best).gap
+    assert worse.mean > 0.05
 
 
 def test_what_is_best_is_known_for_single_kernels(tmp_path):
@@ -225,38 +217,38 @@ def test_a_run_is_evaluated(tmp_path, cache):
     run = make_run(tmp_path / "run")
     assert read_evaluation(run) is None
     result = evaluate(run, ["delta-0.0", "delta-1.0"], tasks=5, quiet=True)
-    assert strict(result) == read_evaluation(run) == read_evaluation(Run.open(run.folder))
+    assert result == read_evaluation(run) == read_evaluation(Run.open(run.folder))
     assert [p.name for p in run.folder.glob("*evaluation*")] == ["evaluation.json"]
     assert is_current(run, result)
-    assert result["format"] == 1
-    assert (result["label"], result["model"], result["task"], result["seed"]) == ("cnp", "cnp", "gp-1d", 3)
-    assert (result["step"], result["steps"], result["tasks"], result["note"]) == (5, 5, 5, None)
-    assert result["machine"]["torch"] == torch.__version__
-    assert list(result["sets"]) == ["delta-0.0", "delta-1.0"]
-    near, far = result["sets"].values()
-    assert near["tasks"] == far["tasks"] == 5
-    assert near["gap"]["ceiling"] == pytest.approx(far["gap"]["ceiling"])
+    assert json.loads((run.folder / "evaluation.json").read_text())["format"] == 2
+    assert (result.label, result.model, result.task, result.seed) == ("cnp", "cnp", "gp-1d", 3)
+    assert (result.step, result.steps, result.tasks, result.is_finished) == (5, 5, 5, True)
+    assert result.machine.torch == torch.__version__
+    assert list(result.sets) == ["delta-0.0", "delta-1.0"]
+    near, far = result.sets.values()
+    assert near.tasks == far.tasks == 5
+    assert near.gap.ceiling == pytest.approx(far.gap.ceiling)
     expected = score(run.model(), replace(run.task.test_sets()["delta-1.0"], tasks=5))
-    assert far["log_likelihood"]["mean"] == pytest.approx(expected.log_likelihood.mean().item())
-    assert near["gap"]["mean"] > 0
+    assert far.log_likelihood.mean == pytest.approx(expected.log_likelihood.mean().item())
+    assert near.gap.mean > 0
 
 
 def test_all_sets_but_valid_by_default(tmp_path):
     result = evaluate(make_run(tmp_path / "run"), tasks=2, quiet=True, gap=False)
-    assert list(result["sets"]) == [f"delta-{i / 5:.1f}" for i in range(6)]
-    assert "gap" not in result["sets"]["delta-0.0"]
+    assert list(result.sets) == [f"delta-{i / 5:.1f}" for i in range(6)]
+    assert result.sets["delta-0.0"].gap is None
 
 
 def test_evaluations_of_the_same_weights_are_merged(tmp_path):
     run = make_run(tmp_path / "run")
 
     def sets(*names, tasks=2):
-        return list(evaluate(run, names, tasks, quiet=True, gap=False)["sets"])
+        return list(evaluate(run, names, tasks, quiet=True, gap=False).sets)
 
     assert sets("delta-0.4") == ["delta-0.4"]
-    kept = read_evaluation(run)["sets"]["delta-0.4"]
+    kept = read_evaluation(run).sets["delta-0.4"]
     assert sets("delta-0.2") == ["delta-0.2", "delta-0.4"]  # in the order of the task
-    assert read_evaluation(run)["sets"]["delta-0.4"] == kept
+    assert read_evaluation(run).sets["delta-0.4"] == kept
     assert sets("delta-0.0", tasks=3) == ["delta-0.0"]
     save(run, step=5, factor=0.5)
     assert not is_current(run, read_evaluation(run))
@@ -268,15 +260,16 @@ def test_the_experiment_says_which_sets(tmp_path, monkeypatch):
     own = SimpleNamespace(test_sets=lambda task: {"mine": TestSet(task, seed=7, tasks=3)})
     monkeypatch.setattr("shiftnp.experiments.EXPERIMENTS", {"known": own})
     result = evaluate(make_run(tmp_path / "a", experiment="known"), quiet=True, gap=False)
-    assert list(result["sets"]) == ["mine"]
-    assert (result["sets"]["mine"]["tasks"], result["tasks"]) == (3, None)
+    assert list(result.sets) == ["mine"]
+    assert (result.sets["mine"].tasks, result.tasks) == (3, None)
     unknown = evaluate(make_run(tmp_path / "b", experiment="gone"), ["delta-0.0"], 2, quiet=True, gap=False)
-    assert list(unknown["sets"]) == ["delta-0.0"]
+    assert list(unknown.sets) == ["delta-0.0"]
 
 
 def test_an_unfinished_run_says_so(tmp_path):
     result = evaluate(make_run(tmp_path / "run", step=2), ["delta-0.0"], tasks=2, quiet=True, gap=False)
-    assert result["note"] == "Not finished: 2 of 5 steps. These figures are not final."
+    assert not result.is_finished
+    assert "cnp: training is not finished, 2 of 5 steps. These figures are not final." in shown([result])
 
 
 def test_baselines_report_their_fits(tmp_path):
@@ -285,8 +278,8 @@ def test_baselines_report_their_fits(tmp_path):
     run = Run.create(tmp_path / "gp", config)
     for name in ("delta-0.0", "delta-0.2", "delta-0.2"):
         result = evaluate(run, [name], tasks=3, quiet=True, gap=False)
-    assert result["fits"]["fits"] == 6  # three tasks of two sets
-    assert result["note"] is None
+    assert result.fits["fits"] == 6  # three tasks of two sets
+    assert result.is_finished
     assert is_current(run, result)
 
 
@@ -296,15 +289,8 @@ def test_bad_requests_and_broken_folders_are_refused(tmp_path):
         evaluate(run, ["delta-0.3"], quiet=True)
     with pytest.raises(ValueError, match="tasks must be a whole number of at least 1, got 0"):
         evaluate(run, tasks=0, quiet=True)
-    for text in ("{", "[]", "{}", '{"format": 1}'):
-        (run.folder / "evaluation.json").write_text(text)
-        with pytest.raises(ValueError, match=r"evaluation.json is .*: write it anew with `shiftnp evaluate"):
-            read_evaluation(run)
-    (run.folder / "evaluation.json").write_text('{"format": 9}')
-    with pytest.raises(ValueError, match="of format 9, not 1"):
-        read_evaluation(run)
     evaluate(run, ["delta-0.0"], tasks=2, quiet=True, gap=False)
-    assert list(read_evaluation(run)["sets"]) == ["delta-0.0"]
+    assert list(read_evaluation(run).sets) == ["delta-0.0"]
     weights = run.folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(ValueError, match=r"model.safetensors is damaged"):
@@ -312,6 +298,120 @@ def test_bad_requests_and_broken_folders_are_refused(tmp_path):
     weights.unlink()
     with pytest.raises(FileNotFoundError, match="has no weights yet"):
         evaluate(run, quiet=True)
+
+
+def test_validation_and_evaluation_give_the_same_log_likelihoods():
+    batches = list(Ragged().test_sets()["test"])
+    model = Run(Path(), RunConfig("cnp", "gp-1d", model_settings={"dz": 16, "hidden": 1})).new_model()
+    tasks = list(TestSet(GPTask(**GP), seed=1, tasks=10, batch_size=4))
+    torch.testing.assert_close(log_likelihoods(model, tasks), score(model, tasks).log_likelihood, rtol=1e-5, atol=1e-6)
+    whole = log_likelihoods(standard_normal, batches)
+    torch.testing.assert_close(whole, score(standard_normal, batches).log_likelihood, rtol=1e-6, atol=1e-6)
+    assert whole.dtype == torch.float64
+    assert not log_likelihoods(model, tasks).requires_grad
+    shards = [log_likelihoods(standard_normal, batches, shard=(rank, 2)) for rank in (0, 1)]
+    assert torch.equal(shards[0] + shards[1], whole)
+    assert not shards[0][4:8].any()
+    assert not shards[1][:4].any()
+
+
+def damage(run, change):
+    """Changes the entries of evaluation.json and returns what reading it says then."""
+    path = run.folder / "evaluation.json"
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=r"evaluation.json .*: evaluate again with `shiftnp evaluate") as caught:
+        read_evaluation(run)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda data: data.update(format=1), "it is of format 1, not 2"),
+        (lambda data: data.update(format=9), "it is of format 9, not 2"),
+        (lambda data: data.pop("step"), "step is missing"),
+        (lambda data: data.update(step="5"), "step must be a whole number, got '5'"),
+        (lambda data: data.update(seed=True), "seed must be a whole number, got True"),
+        (lambda data: data.update(preset=3.5), "preset must be text, got 3.5"),
+        (lambda data: data.update(changes="dz=3"), "changes must be a list, got 'dz=3'"),
+        (lambda data: data["machine"].pop("torch"), "machine.torch is missing"),
+        (lambda data: data.update(sets=[]), "sets must be an object, got []"),
+        (lambda data: data["sets"].update(more=3), "sets.more must be an object, got 3"),
+        (lambda data: data["sets"]["delta-0.0"].pop("crps"), "sets.delta-0.0.crps is missing"),
+        (
+            lambda data: data["sets"]["delta-0.0"]["rmse"].update(mean=math.inf),
+            "sets.delta-0.0.rmse.mean must be a finite number, got inf",
+        ),
+        (lambda data: data["sets"]["delta-0.0"]["by_context"].update(x={}), "by_context.x.tasks is missing"),
+        (
+            lambda data: data["sets"]["delta-0.0"]["by_context"].update(
+                x={"tasks": 1, "log_likelihood": {"mean": 1, "standard_error": None}}
+            ),
+            "a bin of by_context must be named like 3-4, got 'x'",
+        ),
+    ],
+)
+def test_a_damaged_evaluation_says_which_entry(tmp_path, change, words):
+    run = make_run(tmp_path / "run")
+    evaluate(run, ["delta-0.0"], tasks=2, quiet=True, gap=False)
+    said = damage(run, change)
+    assert words in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", "[" * 100_000, '{"format": 2, "label": ' + "[" * 900 + "]" * 900 + "}"]
+)
+def test_an_evaluation_that_is_no_json_gets_one_sentence(tmp_path, text):
+    run = make_run(tmp_path / "run")
+    (run.folder / "evaluation.json").write_text(text)
+    with pytest.raises(ValueError, match=r"evaluation.json .*: evaluate again with `shiftnp evaluate"):
+        read_evaluation(run)
+    evaluate(run, ["delta-0.0"], tasks=2, quiet=True, gap=False)
+    assert list(read_evaluation(run).sets) == ["delta-0.0"]
+
+
+def test_results_come_back_from_json():
+    result = evaluation("a (laptop)", seed=3)
+    assert Evaluation.from_json(json.loads(json.dumps(result.to_json(), allow_nan=False))) == result
+
+
+def test_a_folder_that_cannot_be_written_still_gives_results(tmp_path, monkeypatch, capsys):
+    run = make_run(tmp_path / "run")
+
+    def refuse(path, data):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("shiftnp.runs.evaluate.write_json", refuse)
+    with pytest.warns(UserWarning, match=r"evaluation.json cannot be written \(Permission denied\)"):
+        result = evaluate(run, ["delta-0.0", "delta-0.2"], tasks=2, quiet=True, gap=False)
+    assert list(result.sets) == ["delta-0.0", "delta-0.2"]
+    assert read_evaluation(run) is None
+    monkeypatch.setattr("sys.argv", ["shiftnp", "evaluate", str(run.folder), "--tasks", "2", "--no-gap"])
+    main()
+    said = capsys.readouterr()
+    assert "cnp on gp-1d: 2 tasks" in said.out
+    assert said.err.startswith(f"{run.folder}/evaluation.json cannot be written (Permission denied)")
+    assert len(said.err.splitlines()) == 1
+
+
+def test_one_bad_run_does_not_cost_the_evaluation_of_others(tmp_path, monkeypatch, capsys):
+    good, bad, deep = (make_run(tmp_path / name) for name in ("good", "bad", "deep"))
+    (bad.folder / "model.safetensors").write_bytes(b"cut short")
+    (deep.folder / "config.json").write_text("[" * 100_000)
+    folders = [str(run.folder) for run in (deep, bad, good)]
+    monkeypatch.setattr("sys.argv", ["shiftnp", "evaluate", *folders, "--tasks", "2", "--no-gap"])
+    with pytest.raises(SystemExit, match=r"2 of 3 runs could not be evaluated"):
+        main()
+    said = capsys.readouterr()
+    assert "cnp on gp-1d: 2 tasks" in said.out
+    inside = str(good.folder / "config.json" / "all.json")
+    monkeypatch.setattr("sys.argv", ["shiftnp", "evaluate", folders[2], "--tasks", "2", "--no-gap", "--out", inside])
+    with pytest.raises(SystemExit, match=r"config.json/all.json cannot be written \(File exists\)"):
+        main()
+    assert [line.split(":")[0] for line in said.err.splitlines()] == [f"Left out {f}" for f in folders[:2]]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -323,22 +423,43 @@ def shown(evaluations, width=100):
     return file.getvalue()
 
 
-def evaluation(label, seed=0, note=None, **changes):
+def evaluation(label, seed=0, step=5, **changes):
     scores = made_up(400, seed)
     scores = scores._replace(context=scores.context**2, **changes)  # many bins
     summary = summarise(scores, scores.log_likelihood + 0.25)
-    return {"label": label, "task": "gp-1d", "seed": seed, "note": note, "sets": {"near": summary, "far": summary}}
+    return Evaluation(
+        label=label,
+        experiment="gp-1d",
+        row="te-tnp",
+        preset="laptop",
+        task="gp-1d",
+        model="te-tnp",
+        changes=("dz=8",),
+        seed=seed,
+        step=step,
+        steps=5,
+        weights="0123",
+        tasks=None,
+        machine=Machine("abacus", "cpu", 1, "2.0"),
+        sets={"near": summary, "far": summary},
+    )
 
 
 def test_one_run_has_its_sets_as_rows():
-    text = shown([evaluation("te-tnp (laptop, learning_rate=0.001)", note="Not finished: 2 of 5 steps.")])
+    text = shown([evaluation("te-tnp (laptop, learning_rate=0.001)", step=2)])
     assert max(map(len, text.splitlines())) <= 100
     assert "…" not in text
     assert "te-tnp (laptop, learning_rate=0.001) on gp-1d: 400 tasks" in text
     assert "0.250 ± 0.000" in text  # the gap
     assert "1025-2048" in text
-    assert "Not finished: 2 of 5 steps." in text
+    assert "training is not finished, 2 of 5 steps" in text
     assert sum(line.startswith("near ") for line in text.splitlines()) == 3  # figures, and two tables of context sizes
+
+
+def test_control_characters_are_written_out():
+    text = shown([evaluation("\x1b[31mred\x07 (\x9b2J)"), evaluation("b", seed=1)])
+    assert "\\x1b[31mred\\x07 (\\x9b2J)" in text
+    assert all(c.isprintable() or c == "\n" for c in text)
 
 
 def test_several_runs_are_rows_of_each_set():

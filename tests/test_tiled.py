@@ -137,7 +137,7 @@ def test_models_use_it(name, options, monkeypatch):
 
 MEMORY = """
 import sys, torch
-from shiftnp.bench.machine import peak_megabytes
+from shiftnp._machine import peak_megabytes
 from shiftnp.models import TETNP
 from shiftnp.kernels.mlp import PairwiseMLPAttention
 PairwiseMLPAttention.backend, nc, nt = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

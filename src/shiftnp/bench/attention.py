@@ -21,10 +21,10 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import nn
 
+from shiftnp._machine import machine, peak_megabytes
 from shiftnp.attention import tiled
 from shiftnp.attention.tiled import low_precision_pays
 from shiftnp.batch import Batch
-from shiftnp.bench.machine import machine, peak_megabytes
 from shiftnp.kernels.mlp import PairwiseMLPAttention
 from shiftnp.models import MODELS, NeuralProcess
 from shiftnp.runs.config import Precision

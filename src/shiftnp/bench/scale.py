@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from torch import Tensor
 
-from shiftnp.bench.machine import machine, peak_megabytes
+from shiftnp._machine import machine, peak_megabytes
 from shiftnp.models import MODELS
 
 NEIGHBOURS = 16

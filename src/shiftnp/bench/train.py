@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from torch.optim import Optimizer
 
-from shiftnp.bench.machine import machine
+from shiftnp._machine import machine
 from shiftnp.experiments.base import PresetName, Row
 from shiftnp.experiments.timing import TIMING
 from shiftnp.models import NeuralProcess

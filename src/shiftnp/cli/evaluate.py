@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
+
+if TYPE_CHECKING:
+    from shiftnp.runs.results import Evaluation
+    from shiftnp.runs.run import Run
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measures runs on the test sets of their experiment: a table, and evaluation.json in each run's folder."""
+    """Evaluates runs on the test sets of their experiment: prints tables, writes evaluation.json in each run's folder.
+
+    A run that cannot be evaluated is left out, and the exit code is 1.
+    """
 
     runs: Positional[tuple[Path, ...]]
     """Folders of runs."""
     sets: tuple[str, ...] = ()
     """Names of test sets. Default: all of the experiment."""
     tasks: int | None = None
-    """Use the first so many tasks of each test set only. Default: all."""
+    """Use only this many tasks of each test set. Default: all."""
     gap: bool = True
-    """Work out what can be reached, where that is known, and the gap to it."""
+    """Compute the best possible prediction, where it is known, and the gap to it."""
     device: str = "cpu"
     """Where to predict."""
     out: Path | None = None
@@ -33,22 +39,40 @@ class Evaluate:
         from rich.console import Console
 
         from shiftnp._io import write_json
+        from shiftnp._text import sentence
+        from shiftnp.experiments import evaluation_sets
         from shiftnp.report.terminal import print_tables
         from shiftnp.runs.evaluate import evaluate
         from shiftnp.runs.run import Run
 
         if not self.runs:
             raise ValueError("name the folder of at least one run.")
-        opened = [Run.open(folder) for folder in self.runs]
-        results = [evaluate(run, self.sets or None, self.tasks, self.device, gap=self.gap) for run in opened]
-        print_tables(results, Console())
+        results, bad = [], []
+        for folder in self.runs:
+            try:
+                run = Run.open(folder)
+                options: Any = {"gap": self.gap, "warn": say, "test_sets": evaluation_sets(run)}
+                results.append(evaluate(run, self.sets or None, self.tasks, self.device, **options))
+            except Exception as error:
+                if len(self.runs) == 1:
+                    raise
+                bad.append(sentence(error))
+                say(f"Left out {folder}: {bad[-1]}")
+        if results:
+            print_tables(results, Console())
         if self.out is not None:
-            write_json(self.out, results)
+            try:
+                self.out.parent.mkdir(parents=True, exist_ok=True)
+                write_json(self.out, [result.to_json() for result in results])
+            except OSError as error:
+                raise OSError(f"{self.out} cannot be written ({error.strerror or error}).") from error
+        if bad:
+            raise ValueError(f"{len(bad)} of {len(self.runs)} runs could not be evaluated: {bad[0]}")
 
 
 @dataclass(frozen=True)
 class Report:
-    """Makes a page of an experiment's runs: the paper's table, ours beside the paper's figures, and its pictures."""
+    """Makes a page of an experiment's runs: the paper's table with our scores beside the paper's, and its figures."""
 
     experiment: Positional[str]
     """Name of the experiment, see `shiftnp list`."""
@@ -57,35 +81,46 @@ class Report:
     out: Path = Path("reports")
     """Folder for EXPERIMENT.html and EXPERIMENT.md."""
     tasks: int | None = None
-    """Runs that were not evaluated yet are evaluated on the first so many tasks of each test set. Default: all."""
+    """Runs that were not evaluated yet are evaluated on this many tasks of each test set. Default: all."""
 
     def run(self) -> None:
         from shiftnp.cli.train import find_experiment
-        from shiftnp.report import make_report, make_timing_report
-        from shiftnp.runs.evaluate import evaluate, is_current, read_evaluation, sets_of
-        from shiftnp.runs.run import Run, find_runs
+        from shiftnp.report import make_report
+        from shiftnp.report.timing import make_timing_report, read_measurement
+        from shiftnp.runs.run import find_runs
 
         experiment = find_experiment(self.experiment)
-        if experiment.name == "timing":
-            found = sorted((self.runs / "timing").glob("*/timing.json"), key=lambda path: path.stat().st_mtime)
+        name = experiment.name
+        if experiment.bench is not None:
+            found = sorted((self.runs / name).glob(f"*/{name}.json"), key=lambda path: path.stat().st_mtime)
             if not found:
-                raise FileNotFoundError(f"There is no measurement in {self.runs}: `shiftnp train timing` makes one.")
-            pages = make_timing_report(experiment, json.loads(found[-1].read_text()), self.out)
+                raise FileNotFoundError(f"There is no measurement in {self.runs}: `shiftnp train {name}` makes one.")
+            pages = make_timing_report(experiment, read_measurement(found[-1]), self.out)
         else:
-
-            def evaluated(run: Run) -> Any:
-                known = None
-                with contextlib.suppress(ValueError):  # what cannot be read is made anew
-                    known = read_evaluation(run)
-                if known is None or not is_current(run, known):
-                    return evaluate(run, tasks=self.tasks)
-                missing = [name for name in sets_of(run) if name not in known["sets"]]
-                return evaluate(run, missing, known["tasks"]) if missing else known
-
-            found_runs, unreadable = find_runs(self.runs / experiment.name)
-            for sentence in unreadable:
-                print(f"Left out: {sentence}", file=sys.stderr)
-            runs = [run for run in found_runs if run.config.experiment == experiment.name]
-            pages = make_report(experiment, runs, self.out, evaluated, where=self.runs)
+            found_runs, unreadable = find_runs(self.runs / name)
+            for text in unreadable:
+                say(f"Left out: {text}")
+            runs = [run for run in found_runs if run.config.experiment == name]
+            pages = make_report(experiment, runs, self.out, self.evaluation, where=self.runs, unreadable=unreadable)
         for page in pages:
             print(page.resolve())
+
+    def evaluation(self, run: Run) -> Evaluation:
+        """The evaluation that the run's folder holds, completed where test sets are missing, or else a new one."""
+        from shiftnp.experiments import evaluation_sets
+        from shiftnp.runs.evaluate import evaluate, is_current, read_evaluation
+
+        known, sets = None, evaluation_sets(run)
+        with contextlib.suppress(ValueError, OSError):  # a file that cannot be read is made anew
+            known = read_evaluation(run)
+        if known is None or not is_current(run, known):
+            return evaluate(run, tasks=self.tasks, warn=say, test_sets=sets)
+        missing = [name for name in sets if name not in known.sets]
+        return evaluate(run, missing, known.tasks, warn=say, test_sets=sets) if missing else known
+
+
+def say(text: str) -> None:
+    """A line on standard error, without control characters."""
+    from shiftnp._text import printable
+
+    print(printable(text), file=sys.stderr, flush=True)

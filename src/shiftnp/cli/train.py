@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 
 from shiftnp._registry import choose
 from shiftnp._text import printable
-from shiftnp.cli.bench import show
+from shiftnp.cli.bench import Bench
 from shiftnp.cli.settings import UsageError, parse_setting, usage
 from shiftnp.runs.config import Training
 
@@ -85,13 +85,11 @@ class Train:
             raise UsageError("name an experiment or a task (`shiftnp list` shows them), or a run with --resume.")
         with usage():
             experiment = find_experiment(self.experiment, tasks_too=True)
-        if experiment.measure is not None:
+        if experiment.bench is not None:
             if self.settings or self.model or self.task or changes:
                 raise UsageError(f"{experiment.name} is measured, not trained: give --preset and --out alone.")
-            from shiftnp.bench.train import table
-
-            result, name = experiment.measure(self.preset), experiment.name
-            show(result, table(result), self.out or Path("runs", name, self.preset, f"{name}.json"))
+            name = experiment.name
+            Bench(experiment.bench, self.preset, out=self.out or Path("runs", name, self.preset, f"{name}.json")).run()
             return
         self.train(self.plan(experiment, changes))
 

@@ -7,9 +7,19 @@ from shiftnp.experiments.gp_1d import GP_1D
 from shiftnp.experiments.image_completion import IMAGE_COMPLETION
 from shiftnp.experiments.kolmogorov import KOLMOGOROV
 from shiftnp.experiments.timing import TIMING
+from shiftnp.runs.run import Run
+from shiftnp.tasks import TestSet
+from shiftnp.tasks.base import reported_test_sets
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment for experiment in (GP_1D, IMAGE_COMPLETION, KOLMOGOROV, CLIMATE, ABLATION, TIMING)
 }
 
-__all__ = ["EXPERIMENTS", "Column", "Experiment", "Preset", "Row"]
+
+def evaluation_sets(run: Run) -> dict[str, TestSet]:
+    """The test sets of a run: those of its experiment, or else those of its task."""
+    experiment = EXPERIMENTS.get(run.config.experiment or "")
+    return reported_test_sets(run.task) if experiment is None else experiment.test_sets(run.task)
+
+
+__all__ = ["EXPERIMENTS", "Column", "Experiment", "Preset", "Row", "evaluation_sets"]

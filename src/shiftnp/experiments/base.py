@@ -20,6 +20,7 @@ from shiftnp.experiments.settings import (
 from shiftnp.models import MODELS
 from shiftnp.runs.config import RunConfig, Training
 from shiftnp.tasks import TASKS, Task, TestSet
+from shiftnp.tasks.base import reported_test_sets
 
 PresetName = Literal["laptop", "paper"]
 Figures = tuple[float, float] | None
@@ -74,11 +75,6 @@ class Preset:
     task: Mapping[str, Any] = field(default_factory=dict)
 
 
-def own_test_sets(task: Task) -> dict[str, TestSet]:
-    """All test sets of a task except the validation set."""
-    return {name: test_set for name, test_set in task.test_sets().items() if name != "valid"}
-
-
 @dataclass(frozen=True)
 class Experiment:
     """An experiment of the paper.
@@ -93,7 +89,7 @@ class Experiment:
         presets: "laptop" and "paper".
         test_sets: the test sets of a task; by default those it names itself, without `valid`.
         unit: what the paper's figures are, for the report.
-        measure: gives the result for a preset, as plain data, in an experiment that is measured and not trained.
+        bench: name of the `shiftnp bench` that measures the experiment, if it is measured and not trained.
     """
 
     name: str
@@ -104,9 +100,9 @@ class Experiment:
     main: str
     columns: tuple[Column, ...]
     presets: Mapping[str, Preset]
-    test_sets: Callable[[Task], dict[str, TestSet]] = own_test_sets
+    test_sets: Callable[[Task], dict[str, TestSet]] = reported_test_sets
     unit: str = "log-likelihood per target"
-    measure: Callable[[PresetName], dict[str, Any]] | None = None
+    bench: Literal["train"] | None = None
 
     def row(self, name: str) -> Row:
         """The row of that name, or, for any other model or baseline, a row without figures of the paper."""

@@ -11,9 +11,8 @@ those of a CPU are not measured on an idle machine yet, and need not be alike.
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from shiftnp.experiments.base import Column, Experiment, PresetName, Row
+from shiftnp.experiments.base import Column, Experiment, Row
 from shiftnp.experiments.gp_1d import GP_1D
 
 HOURS = {
@@ -34,13 +33,6 @@ def timed(name: str) -> Row:
     return Row(row.name, row.title, row.model, row.settings, paper=((HOURS[name] / HOURS["tnp"], math.nan),))
 
 
-def measure(preset: PresetName) -> dict[str, Any]:
-    """Times 20 training steps of every model."""
-    from shiftnp.bench import train  # which imports this module
-
-    return train.measure(TIMING.rows, preset, 20)
-
-
 TIMING = Experiment(
     name="timing",
     title="Training time",
@@ -52,5 +44,5 @@ TIMING = Experiment(
     presets=GP_1D.presets,  # models and batches of both are alike; of their settings only the precision may differ
     test_sets=lambda task: {},
     unit="training time, relative to TNP",
-    measure=measure,
+    bench="train",
 )

@@ -54,7 +54,7 @@ def draw_scenes(
             ax.set_ylim(-3.5, 3.5)
         row[0].set_ylabel(title)
     for ax, name in zip(axes[0], models, strict=True):
-        ax.set_title(textwrap.fill(name, 22), fontsize="medium")
+        ax.set_title(textwrap.fill(name, 22), fontsize="medium", parse_math=False)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     handles[0] = Line2D([], [], color="0.5")  # each model has its own colour
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize="small", frameon=False)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
+from shiftnp.plots.scores import legend
 from shiftnp.plots.style import Style, literal
 
 UNITS = ((2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
@@ -57,14 +58,13 @@ def draw_learning(curves: Sequence[Curve], ylabel: str) -> Figure:
     ceilings = [c.ceiling for c in curves if c.ceiling is not None]
     for ax in (left, right):
         if ceilings and max(ceilings) - min(ceilings) < 1e-3:  # else they were validated on different tasks
-            ax.axhline(ceilings[0], color="0.5", linewidth=3, alpha=0.6, zorder=1, label="ceiling")
+            ax.axhline(ceilings[0], color="0.5", linewidth=3, alpha=0.6, zorder=1, label="best possible")
         ax.grid(alpha=0.3)
         ax.set_xlim(left=-0.03 * ax.get_xlim()[1])  # the first point is at zero
     left.set(xlabel="step", ylabel=ylabel)
     right.set(xlabel=f"training time ({unit})")
     _limit_to_later_half(left, curves, ceilings)
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", fontsize="small", frameon=False)
+    legend(figure, [left])
     return literal(figure)
 
 

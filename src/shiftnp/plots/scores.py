@@ -45,7 +45,7 @@ def draw_sweep(
         ax.set(title=title, xlabel=xlabel, xticks=x)
         ax.grid(alpha=0.3)
     if ceiling is not None:
-        axes[0].plot(x, ceiling, color="0.5", linewidth=3, alpha=0.6, zorder=1, label="ceiling")
+        axes[0].plot(x, ceiling, color="0.5", linewidth=3, alpha=0.6, zorder=1, label="best possible")
     axes[0].set_ylabel(ylabel)
     limits = _scale([one for series in panels.values() for one in series], ceiling or ())
     axes[0].set_ylim(limits)
@@ -119,7 +119,7 @@ def draw_dots(
         ax.set(title=title, xlabel=xlabel)
         ax.grid(axis="x", alpha=0.3)
         ax.set_xlim(limits)
-    axes[0].set_yticks(range(len(ours)), [one.label for one in ours])
+    axes[0].set_yticks(range(len(ours)), [one.label for one in ours], parse_math=False)
     axes[0].set_ylim(len(ours) - 0.4, -0.6)
     return literal(figure)
 
@@ -221,4 +221,8 @@ def legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """One legend for all panels, beside them."""
     shown = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if shown:
-        figure.legend(list(shown.values()), list(shown), loc="outside right upper", fontsize="small", frameon=False)
+        drawn = figure.legend(
+            list(shown.values()), list(shown), loc="outside right upper", fontsize="small", frameon=False
+        )
+        for text in drawn.get_texts():
+            text.set_parse_math(False)  # a label is not mathematics, whatever it holds

@@ -18,7 +18,7 @@ def draw_times(ratios: Mapping[str, tuple[float | None, float | None]], xlabel: 
         known = [(i, float(v)) for i, pair in enumerate(ratios.values()) if (v := pair[j]) is not None]
         bars = ax.barh([i + 0.36 * (j - 0.5) for i, _ in known], [v for _, v in known], 0.34, color=colour, label=label)
         ax.bar_label(bars, fmt="%.2f", padding=3, fontsize="small")
-    ax.set_yticks(range(len(ratios)), list(ratios))
+    ax.set_yticks(range(len(ratios)), list(ratios), parse_math=False)
     ax.invert_yaxis()
     ax.margins(x=0.1)
     ax.set_xlabel(xlabel)

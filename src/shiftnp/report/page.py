@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -16,23 +17,37 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from shiftnp._io import write
+from shiftnp._text import printable, sentence
 
 CSS = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 68rem;
+body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 84rem;
        margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-p, ul { max-width: 46rem; } code { background: #f2f2f2; padding: 0 .25em; border-radius: 3px; }
+p, ul { max-width: 46rem; overflow-wrap: anywhere; }
+code { background: #f2f2f2; padding: 0 .25em; border-radius: 3px; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; margin: .5rem 0; }
-th, td { padding: .25rem .6rem; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-thead { border-top: 2px solid #1a1a1a; border-bottom: 1px solid #1a1a1a; }
-tbody { border-bottom: 2px solid #1a1a1a; } tbody tr:nth-child(even) { background: #f7f7f7; }
-th.group { text-align: center; } td.quiet { color: #6b6b6b; }
-.note, figcaption { font-size: .85rem; color: #444; max-width: 46rem; }
+table { border-collapse: separate; border-spacing: 0; font-size: .85rem; font-variant-numeric: tabular-nums;
+        margin: .5rem 0; }
+th, td { padding: .25rem .4rem; text-align: right; white-space: nowrap; background: #fff; }
+tbody tr:nth-child(even) td { background: #f7f7f7; }
+th { vertical-align: bottom; line-height: 1.25; }
+.narrow { display: inline-block; max-width: 5.5em; white-space: normal; }
+th small { display: block; font-weight: normal; }
+th.group { text-align: center; white-space: normal; }
+.first { text-align: left; padding-left: .2rem; position: sticky; left: 0; border-right: 1px solid #ddd; }
+.begin { border-left: 1px solid #ddd; }
+thead tr:first-child th { border-top: 2px solid #1a1a1a; }
+tbody tr:first-child td { border-top: 1px solid #1a1a1a; }
+tbody tr:last-child td { border-bottom: 2px solid #1a1a1a; }
+td.quiet { color: #6b6b6b; } .error { font-size: .8em; color: #6b6b6b; }
+.note, figcaption { font-size: .85rem; color: #444; max-width: 46rem; margin: .4rem 0; }
 figure { margin: 1rem 0; } img { display: block; max-width: 100%; height: auto; }
 img.wide { min-width: 40rem; }
+@media (max-width: 40rem) { td.first, th.first { white-space: normal; min-width: 6.8rem; max-width: 8rem; } }
 """
+
+
+LONG = 12  # characters of a column's title that fit in one line
 
 
 class Heading(NamedTuple):
@@ -52,7 +67,7 @@ class Items(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Of a table. What is `quiet` is there for comparison: the paper's figures, and what is missing."""
+    """A cell of a table. `quiet` ones are grey: the paper's figures, and what is missing."""
 
     text: str = ""
     bold: bool = False
@@ -64,9 +79,9 @@ class Table:
     """A table.
 
     Args:
-        head: title of each column, and before it the title of the columns it belongs to, or nothing.
-        rows: as many cells as `head` has columns.
-        notes: beneath it.
+        head: group and title of each column; neighbours of the same group have one common heading, an empty group none.
+        rows: as many cells as `head` has columns. The first column stays in view when a narrow screen scrolls.
+        notes: footnotes below the table.
     """
 
     head: Sequence[tuple[str, str]]
@@ -87,7 +102,7 @@ class Picture:
         name: of its file, without suffix.
         alt: what it shows, for those who cannot see it.
         caption: how to read it.
-        drawn: made of lines (SVG in HTML), not of pixels (PNG).
+        drawn: made of lines (SVG in HTML) and not of pixels (PNG).
     """
 
     name: str
@@ -96,11 +111,13 @@ class Picture:
     caption: str = ""
     drawn: bool = True
 
+    @cached_property
     def png(self) -> bytes:
         memory = io.BytesIO()
         self.figure.savefig(memory, format="png", dpi=120)
         return memory.getvalue()
 
+    @cached_property
     def svg(self) -> bytes:
         memory = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": self.name}):  # the same file for the same figure
@@ -112,21 +129,36 @@ Block = Heading | Paragraph | Items | Table | Picture
 
 
 def write_page(folder: Path, name: str, title: str, blocks: Sequence[Block]) -> tuple[Path, Path]:
-    """Writes `name.html`, `name.md` and, for the latter, `name-figures/` with no other pictures. Returns both pages."""
-    figures = folder / f"{name}-figures"
-    folder.mkdir(parents=True, exist_ok=True)
-    used = set()
-    for block in blocks:
-        if isinstance(block, Picture):
+    """Writes `name.html`, `name.md` and `name-figures/`, the picture files of the latter. Returns both pages.
+
+    Pictures of an earlier page of the same name are removed.
+    """
+    figures, page, text = folder / f"{name}-figures", folder / f"{name}.html", folder / f"{name}.md"
+    blocks = [_checked(block) if isinstance(block, Picture) else block for block in blocks]
+    pictures = {figures / f"{block.name}.png": block.png for block in blocks if isinstance(block, Picture)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if pictures:
             figures.mkdir(exist_ok=True)
-            used.add(figures / f"{block.name}.png")
-            write(figures / f"{block.name}.png", block.png())
-    page, text = folder / f"{name}.html", folder / f"{name}.md"
-    write(page, to_html(title, blocks))
-    write(text, to_markdown(title, blocks, figures.name))
-    for old in set(figures.glob("*.png")) - used:  # of an earlier page
-        old.unlink(missing_ok=True)
+        for path, content in pictures.items():
+            write(path, content)
+        write(page, to_html(title, blocks))
+        write(text, to_markdown(title, blocks, figures.name))
+        for old in set(figures.glob("*.png")) - pictures.keys():
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise OSError(f"{folder} cannot be written ({why}): name another folder with --out.") from error
     return page, text
+
+
+def _checked(picture: Picture) -> Picture | Paragraph:
+    """The picture, or a sentence if it cannot be drawn: that must not cost the page."""
+    try:
+        _ = picture.png, picture.svg if picture.drawn else None
+    except Exception as error:
+        return Paragraph(f"The picture {picture.name} could not be drawn: {sentence(error)}")
+    return picture
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
@@ -160,8 +192,8 @@ def _table_markdown(table: Table) -> str:
 
 
 def _mark(text: str) -> str:
-    """Text with what Markdown would take for markup made harmless, but for code."""
-    parts = " ".join(text.split()).split("`")
+    """Text with what Markdown would take for markup escaped, but for code."""
+    parts = printable(text).split("`")
     code = len(parts) % 2  # a backtick without its partner is no code
     for i in range(0, len(parts), 2 if code else 1):
         parts[i] = re.sub(r"([\\*|<\[\]])", r"\\\1", parts[i])
@@ -188,39 +220,57 @@ def to_html(title: str, blocks: Sequence[Block]) -> str:
             case Picture():
                 parts.append(_picture_html(block))
     head = '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">'
-    head += f"\n<title>{html.escape(title)}</title>\n<style>{CSS}</style>"
+    head += f"\n<title>{html.escape(printable(title))}</title>\n<style>{CSS}</style>"
     body = "\n".join(parts)
     return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
 
 
 def _table_html(table: Table) -> str:
-    lines = []
-    if any(group for group, _ in table.head):
-        cells = []
-        for group, members in groupby(table.head, key=lambda column: column[0]):
-            cells.append(f'<th class="group" colspan="{len(list(members))}">{_escape(group)}</th>')
-        lines.append("".join(cells))
-    lines.append("".join(f"<th>{_escape(title)}</th>" for _, title in table.head))
-    head = "".join(f"<tr>{line}</tr>\n" for line in lines)
-    body = "".join(f"<tr>{''.join(map(_cell_html, row))}</tr>\n" for row in table.rows)
+    """The first column has class `first`, the first of each group `begin`; long titles are broken into lines."""
+    upper, lower = "", ""
+    classes: list[str] = []  # of all cells of each column
+    grouped = any(group for group, _ in table.head)
+    for group, members in groupby(table.head, key=lambda column: column[0]):
+        titles = [title for _, title in members]
+        if group:
+            upper += f'<th class="group begin" colspan="{len(titles)}">{_escape(group)}</th>'
+        for i, title in enumerate(titles):
+            classes.append("first" if not classes else "begin" if group and i == 0 else "")
+            text = re.sub(r" (\(.*\))$", r" <small>\1</small>", _escape(title))
+            text = f'<span class="narrow">{text}</span>' if len(title) > LONG else text
+            if group or not grouped:
+                lower += f"<th{_class(classes[-1])}>{text}</th>"
+            else:
+                upper += f'<th{_class(classes[-1])} rowspan="2">{text}</th>'
+    head = "".join(f"<tr>{line}</tr>\n" for line in (upper, lower) if line)
+    rows = ("".join(map(_cell_html, row, classes)) for row in table.rows)
+    body = "".join(f"<tr>{row}</tr>\n" for row in rows)
     return f'<div class="scroll"><table>\n<thead>\n{head}</thead>\n<tbody>\n{body}</tbody>\n</table></div>'
 
 
-def _cell_html(cell: Cell) -> str:
-    text = f"<b>{_escape(cell.text)}</b>" if cell.bold else _escape(cell.text)
-    return f'<td class="quiet">{text}</td>' if cell.quiet else f"<td>{text}</td>"
+def _cell_html(cell: Cell, column: str) -> str:
+    value, plus_minus, error = _escape(cell.text).partition(" ± ")
+    text = f"<b>{value}</b>" if cell.bold else value
+    if plus_minus:
+        text += f' <span class="error">± {error}</span>'
+    return f"<td{_class(column, 'quiet' if cell.quiet else '')}>{text}</td>"
+
+
+def _class(*names: str) -> str:
+    used = " ".join(filter(None, names))
+    return f' class="{used}"' if used else ""
 
 
 def _picture_html(picture: Picture) -> str:
-    kind, data = ("svg+xml", picture.svg()) if picture.drawn else ("png", picture.png())
+    kind, data = ("svg+xml", picture.svg) if picture.drawn else ("png", picture.png)
     inches = picture.figure.get_size_inches()[0]
     wide = ' class="wide"' if inches > 8 else ""  # better scrolled on a phone than too small to read
     source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
     size = f' style="width: {inches * 6:.0f}rem"'
-    image = f'<img{wide}{size} alt="{html.escape(picture.alt)}" src="{source}">'
+    image = f'<img{wide}{size} alt="{html.escape(printable(picture.alt))}" src="{source}">'
     caption = f"<figcaption>{_escape(picture.caption)}</figcaption>" if picture.caption else ""
     return f'<figure><div class="scroll">{image}</div>{caption}</figure>'
 
 
 def _escape(text: str) -> str:
-    return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(text))
+    return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(printable(text)))

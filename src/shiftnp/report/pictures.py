@@ -1,4 +1,4 @@
-"""The figures of a report, from the lines of its tables."""
+"""The pictures of a report, from the lines of its tables."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from shiftnp._text import sentence
 from shiftnp.baselines import BASELINES
 from shiftnp.experiments.base import Column, Experiment
 from shiftnp.metrics import COVERAGE
 from shiftnp.plots.calibration import draw_calibration
 from shiftnp.plots.learning import Curve, draw_learning
 from shiftnp.plots.scores import Series, draw_bins, draw_dots, draw_sweep
+from shiftnp.report.lines import Line
 from shiftnp.report.page import Block, Heading, Paragraph, Picture
-from shiftnp.report.tables import Line, Measured, ceiling
+from shiftnp.report.tables import PAPER, Measured, ceiling, measured
 
 SHOWN = (*BASELINES, "cnp", "tnp", "convcnp", "te-tnp", "te-pt-tnp")
-"""Models whose predictions are drawn after those of the main row, the paper's choice."""
-MOST = 5  # predictions beside each other,
-ALONE = 3  # and pictures of one model each
+"""Models whose predictions are drawn if there are many: those of the paper's figures. The main row comes first."""
+MOST = 5  # models side by side in one picture,
+ALONE = 3  # or pictures of one model each
 
 
 def sweep(columns: Sequence[Column]) -> tuple[str, list[float]] | None:
@@ -47,15 +49,23 @@ def _not_empty(panels: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Ser
 
 
 def score_picture(experiment: Experiment, lines: Sequence[Line]) -> Picture:
+    """Our scores beside the paper's: curves along a sweep of test sets, else dots."""
     columns = experiment.columns
     swept = sweep(columns)
-    ours = _series(lines, lambda line: [line.value(c, "log_likelihood") for c in columns])
+
+    def values(line: Line) -> list[Measured | None]:
+        summaries = [line.summary(column) for column in columns]
+        return [None if summary is None else measured(summary.log_likelihood) for summary in summaries]
+
+    ours = _series(lines, values)
     alt = f"{experiment.unit} of each model on each test set"
     if swept is None:
         empty = (None,) * len(columns)
         paper = [[figures and figures[0] for figures in (line.row.paper or empty)] for line in lines]
         figure = draw_dots([c.title for c in columns], ours, paper, experiment.unit)
-        return Picture("scores", figure, alt, "Dots: ours, with standard errors. Grey bars: the paper's.")
+        return Picture(
+            "scores", figure, alt, "Dots: ours, with standard errors. Grey bars: the paper's, on other test tasks."
+        )
     name, x = swept
     label = "shift Δ of the test inputs" if name == "delta" else name
     panels = {"ours": ours}
@@ -63,57 +73,64 @@ def score_picture(experiment: Experiment, lines: Sequence[Line]) -> Picture:
     first = {line.row.name: line.label for line in reversed(lines) if any(line.row.paper)}
     theirs = _series(lines, lambda line: line.row.paper or [None] * len(x))
     if first:
-        panels["the paper's"] = [one for one in theirs if one.label in first.values()]
+        panels[PAPER] = [one for one in theirs if one.label in first.values()]
     reached = [ceiling(lines, c) for c in columns]
     top = [v[0] if v else math.nan for v in reached] if any(reached) else None
     figure = draw_sweep(x, panels, label, experiment.unit, top)
     caption = "Solid lines: translation-equivariant models; dashed lines: others."
     if top is not None:
-        caption += " Grey: what the best possible prediction reaches on our test tasks."
+        caption += " Grey: the best possible prediction on our test tasks."
     return Picture("scores", figure, alt, caption)
 
 
 def context_pictures(experiment: Experiment, done: Sequence[Line], columns: Sequence[Column]) -> list[Block]:
     """By number of context points: the gap where it is known, else the score."""
-    what = "gap" if any(line.value(c, "gap") for line in done for c in columns) else "log_likelihood"
-    bins: dict[str, int] = {}
-    for line in done:
-        for column in columns:
-            for name in (line.summary(column) or {}).get("by_context") or {}:
-                bins[name] = int(re.split(r"\D+", name)[0])
-    names = sorted(bins, key=lambda name: bins[name])
+    summaries = [s for line in done for c in columns if (s := line.summary(c)) is not None]
+    gap = any(s.gap and measured(s.gap) for s in summaries)
+    names = sorted({name for s in summaries for name in s.by_context}, key=lambda name: int(name.split("-")[0]))
     if len(names) < 2:
         return []
-    panels = _not_empty(
-        {
-            column.title: _series(done, lambda line, c=column: [line.value(c, "by_context", n, what) for n in names])  # type: ignore[misc]
-            for column in columns
-        }
-    )
+
+    def values(line: Line, column: Column) -> list[Measured | None]:
+        summary = line.summary(column)
+        bins = [None if summary is None else summary.by_context.get(name) for name in names]
+        return [None if b is None else measured(b.gap if gap else b.log_likelihood) for b in bins]
+
+    panels = _not_empty({c.title: _series(done, lambda line, c=c: values(line, c)) for c in columns})  # type: ignore[misc]
     if not panels:
         return []
-    ylabel = "gap to the ceiling" if what == "gap" else experiment.unit
+    ylabel = "gap to the best possible" if gap else experiment.unit
     figure = draw_bins(
         names,
         panels,
         "number of context points",
         ylabel,
         share=len({c.task for c in columns if c.title in panels}) == 1,
-        lower_is_better=what == "gap",
+        lower_is_better=gap,
     )
-    caption = "Lower is better." if what == "gap" else "Higher is better."
+    caption = "Lower is better." if gap else "Higher is better."
     alt = f"{ylabel} against the number of context points"
     return [Heading("By number of context points"), Picture("context-size", figure, alt, caption)]
 
 
 def learning_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Block]:
+    """Validation scores while training, for each task."""
     blocks: list[Block] = []
     for task in experiment.tasks:
-        trained = [line for line in done if task in line.runs and not line.runs[task].is_baseline]
-        each = {line.label: Curve.read(line.label, line.style, line.runs[task].metrics()) for line in trained}
-        curves = [curve for curve in each.values() if curve is not None]
-        missing = [label for label, curve in each.items() if curve is None]
-        without = f"Without any validation yet: {', '.join(missing)}." if missing else ""
+        curves, missing, bad = [], [], []
+        for line in done:
+            if task not in line.runs or line.runs[task].is_baseline:
+                continue
+            try:
+                curve = Curve.read(line.label, line.style, line.runs[task].metrics())
+            except Exception as error:  # one damaged metrics.jsonl costs one curve
+                bad.append(f"{line.label} ({sentence(error)})")
+                continue
+            if curve is None:
+                missing.append(line.label)
+            else:
+                curves.append(curve)
+        without = f"Not validated yet: {', '.join(missing)}." if missing else ""
         if curves:
             alt = f"validation log-likelihood on {task} against steps and against time"
             figure = draw_learning(curves, f"validation {experiment.unit}")
@@ -121,30 +138,35 @@ def learning_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bloc
             blocks.append(Picture(f"learning-{task}", figure, alt, caption))
         elif missing:
             blocks.append(Paragraph(f"There is no learning curve on {task}. {without}"))
+        if bad:
+            blocks.append(Paragraph(f"Learning curves could not be drawn for {'; '.join(bad)}."))
     return [Heading("Learning curves"), *blocks] if blocks else []
 
 
 def prediction_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Block]:
+    """Predictions of a few models for the same data sets, for each task."""
     blocks: list[Block] = []
     for task in experiment.tasks:
-        lines = _to_show(experiment, [line for line in done if task in line.runs], task)
-        if not lines:
-            continue
+        models = {}
         try:
+            lines = _to_show(experiment, [line for line in done if task in line.runs], task)
+            if not lines:
+                continue
             known = experiment.test_sets(lines[0].runs[task].task)
             sets = {c.title: known[c.test_set] for c in experiment.columns if c.task == task and c.test_set in known}
-            models = {}
             for line in lines:
                 try:
                     models[line.label] = line.runs[task].model()
-                except (OSError, ImportError, ValueError) as error:
-                    blocks.append(Paragraph(f"Predictions on {task} could not be drawn for {line.label}: {error}"))
+                except Exception as error:  # one damaged run costs its own picture
+                    blocks.append(
+                        Paragraph(f"Predictions on {task} could not be drawn for {line.label}: {sentence(error)}")
+                    )
             if not models:
                 continue
             looks = {line.label: line.style for line in lines}
             pictures = lines[0].runs[task].task.comparison(models, sets, looks) if sets else []
-        except (OSError, ImportError, ValueError) as error:  # data that are not on this machine, for instance
-            blocks.append(Paragraph(f"Predictions on {task} could not be drawn: {error}"))
+        except Exception as error:  # data that are not on this machine, for instance
+            blocks.append(Paragraph(f"Predictions on {task} could not be drawn: {sentence(error)}"))
             continue
         for i, picture in enumerate(pictures):
             name = f"predictions-{task}" + (f"-{i + 1}" if len(pictures) > 1 else "")
@@ -154,12 +176,12 @@ def prediction_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bl
 
 
 def _to_show(experiment: Experiment, lines: Sequence[Line], task: str) -> list[Line]:
-    """A few lines in their order: that of the main row, else other models, else other rows of the same models."""
+    """A few lines in their order: the main row first, then other models, then other rows of the same models."""
 
     def rank(line: Line) -> tuple[bool, int, int]:
         model = line.row.model
         place = SHOWN.index(model) if model in SHOWN else len(SHOWN)
-        return line.row.name != experiment.main, place, -int(line.evaluations[task]["step"])
+        return line.row.name != experiment.main, place, -line.evaluations[task].step
 
     ranked = sorted(lines, key=rank)
     first = ranked[0].runs[task].task if ranked else None
@@ -176,12 +198,15 @@ def _to_show(experiment: Experiment, lines: Sequence[Line], task: str) -> list[L
 
 
 def calibration_picture(done: Sequence[Line], columns: Sequence[Column]) -> list[Block]:
+    """Coverage less nominal coverage of central intervals."""
+
     def covered(line: Line, column: Column) -> list[Measured | None]:
-        values = [line.value(column, "coverage", name) for name in COVERAGE]
+        summary = line.summary(column)
+        values = [None if summary is None else measured(summary.coverage.get(name)) for name in COVERAGE]
         return [v and (100 * v[0], 100 * v[1]) for v in values]
 
     panels = _not_empty({c.title: _series(done, lambda line, c=c: covered(line, c)) for c in columns})  # type: ignore[misc]
     if not panels:
         return []
-    caption = "Above zero: intervals too wide, a cautious model. Below: too narrow, an overconfident one."
+    caption = "Above zero: intervals are too wide (underconfident). Below zero: too narrow (overconfident)."
     return [Picture("calibration", draw_calibration(panels), "coverage achieved less nominal coverage", caption)]

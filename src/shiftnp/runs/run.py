@@ -265,6 +265,8 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
             runs.append(Run.open(path.parent))
         except (ValueError, OSError) as error:
             sentences.append(str(error))
+        except RecursionError:
+            sentences.append(f"{path} is nested too deeply: train anew.")
     return runs, sentences
 
 

@@ -17,11 +17,11 @@ from torch.utils.data import DataLoader
 
 from shiftnp.attention import tiled
 from shiftnp.batch import Batch
-from shiftnp.metrics import log_likelihood
 from shiftnp.models import NeuralProcess
 from shiftnp.runs.evaluate import best_possible
 from shiftnp.runs.log import RunLog
 from shiftnp.runs.run import Run
+from shiftnp.runs.scoring import log_likelihoods
 from shiftnp.runs.signals import ignore_signals, stop_on_signal
 from shiftnp.runs.state import TrainingState
 from shiftnp.runs.step import loss, width_of
@@ -125,19 +125,12 @@ def locked(run: Run, fabric: Fabric) -> Iterator[None]:
         yield
 
 
-@torch.no_grad()
 def validate(model: NeuralProcess, batches: list[Batch], fabric: Fabric) -> Float[Tensor, " n"]:
     """Log-likelihood per target of every task; processes share the batches out."""
     model.eval()
-    parts = []
-    for i, batch in enumerate(batches):
-        if i % fabric.world_size == fabric.global_rank:
-            here = batch.to(fabric.device)
-            parts.append(log_likelihood(model(here.xc, here.yc, here.xt, here.mask_c), here.yt, here.mask_t).double())
-        else:
-            parts.append(torch.zeros(len(batch.xc), dtype=torch.float64, device=fabric.device))
+    scores = log_likelihoods(model, batches, fabric.device, shard=(fabric.global_rank, fabric.world_size))
     model.train()
-    return reduce(fabric, torch.cat(parts), "sum").cpu()
+    return reduce(fabric, scores, "sum").cpu()
 
 
 def reduce_loss(fabric: Fabric, value: Tensor, stop: bool) -> tuple[Tensor, bool]:

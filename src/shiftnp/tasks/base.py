@@ -156,6 +156,11 @@ class TestSet:
         return [replace(batch, **{k: v[:1] for k, v in vars(batch).items() if v is not None}) for batch in chosen]
 
 
+def reported_test_sets(task: Task) -> dict[str, TestSet]:
+    """All test sets of a task except the validation set."""
+    return {name: test_set for name, test_set in task.test_sets().items() if name != "valid"}
+
+
 TRAINING = 1  # separates the batches of streams from those of test sets, whatever the seeds
 
 

@@ -1,0 +1,103 @@
+"""The lines of a report's tables: evaluated runs in the order of the paper's rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from shiftnp._text import printable
+from shiftnp.experiments.base import Column, Experiment, Row
+from shiftnp.plots.style import BLACK, Style, styles
+from shiftnp.runs.results import Evaluation, SetSummary
+from shiftnp.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table: a row of the paper, and runs of it that differ in nothing but the task they are trained on.
+
+    Args:
+        row: the row of the paper.
+        runs, evaluations: by the name of their task; none where the paper's row was not run.
+        mark: number of the footnote with the settings; 0: none, the settings are those of the preset.
+        label: a name that no other line has, for pictures and tables without a column of seeds.
+        style: look of the line in all pictures.
+    """
+
+    row: Row
+    runs: Mapping[str, Run] = field(default_factory=dict)
+    evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
+    mark: int = 0
+    label: str = ""
+    style: Style = BLACK
+
+    @property
+    def first(self) -> Evaluation:
+        """The first evaluation, for what all of the line have in common."""
+        return next(iter(self.evaluations.values()))
+
+    @property
+    def title(self) -> str:
+        """The paper's name of the model, with marks for other settings and for unfinished training."""
+        return printable(self.row.title) + (f" [{self.mark}]" if self.mark else "") + ("" if self.is_finished else " †")
+
+    @property
+    def settings(self) -> str:
+        """The preset and what was changed, in words."""
+        preset = f"Preset {self.first.preset}" if self.first.preset else "No preset"
+        return printable(preset + (f" with {', '.join(self.first.changes)}" if self.first.changes else ""))
+
+    @property
+    def is_finished(self) -> bool:
+        return all(e.is_finished for e in self.evaluations.values())
+
+    def summary(self, column: Column) -> SetSummary | None:
+        """The figures of one test set; None if it was not evaluated."""
+        evaluation = self.evaluations.get(column.task)
+        return None if evaluation is None else evaluation.sets.get(column.test_set)
+
+
+def gather(experiment: Experiment, runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[Line]:
+    """Lines in the order of the paper's rows, then those of other models; rows without a run are there too."""
+    groups: list[tuple[tuple[object, ...], dict[str, Run], dict[str, Evaluation]]] = []
+    for run, e in zip(runs, evaluations, strict=True):
+        key = (e.row or e.model, e.model, e.preset, e.changes, e.seed)
+        same = [group for group in groups if group[0] == key and e.task not in group[1]]
+        if not same:
+            same = [(key, {}, {})]
+            groups += same
+        same[0][1][e.task], same[0][2][e.task] = run, e
+    lines = [Line(_row(experiment, next(iter(of.values()))), by_task, of) for _, by_task, of in groups]
+    lines += [Line(row) for row in experiment.rows if row.name not in {line.row.name for line in lines}]
+    order = {row.name: i for i, row in enumerate(experiment.rows)}
+    return _labelled(sorted(lines, key=lambda line: (order.get(line.row.name, len(order)), line.row.name)))
+
+
+def _row(experiment: Experiment, evaluation: Evaluation) -> Row:
+    name = evaluation.row or evaluation.model
+    try:
+        return experiment.row(name)
+    except ValueError:  # a row that the experiment no longer has
+        return Row(name, name, evaluation.model)
+
+
+def _labelled(lines: Sequence[Line]) -> list[Line]:
+    """Gives lines a style, footnote marks, and labels that say in what lines of the same row differ."""
+    presets = {line.first.preset for line in lines if line.evaluations}
+    marks: dict[str, int] = {}
+    marked: list[Line] = []
+    for line in lines:
+        needed = line.evaluations and (line.first.changes or len(presets) > 1)
+        marked.append(replace(line, mark=marks.setdefault(line.settings, len(marks) + 1)) if needed else line)
+    names = []
+    for line in marked:
+        seeds = {o.first.seed for o in lines if o.evaluations and o.row.name == line.row.name}
+        names.append(f"{line.title}, seed {line.first.seed}" if line.evaluations and len(seeds) > 1 else line.title)
+    seen, total = Counter[str](), Counter(names)
+    labels = []
+    for name in names:  # the same run twice, in two folders
+        seen[name] += 1
+        labels.append(f"{name} ({seen[name]})" if total[name] > 1 else name)
+    looks = styles([line.row.model for line in lines])
+    return [replace(line, label=name, style=look) for line, name, look in zip(marked, labels, looks, strict=True)]

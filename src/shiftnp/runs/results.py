@@ -1,0 +1,179 @@
+"""What an evaluation gives, as dataclasses: the content of `evaluation.json`, and what reports are made of.
+
+A figure that is not a finite number is None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import shiftnp
+from shiftnp import _schema
+
+FORMAT = 2  # of evaluation.json
+FAILED = -10.0
+"""A task whose log-likelihood per target is below this, or not a number, has failed. A mean over tasks can hide it."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over tasks (for the RMSE: its root) and its standard error, which a single task does not have."""
+
+    mean: float | None
+    standard_error: float | None = None
+
+
+@dataclass(frozen=True)
+class Gap(Estimate):
+    """Log-likelihood of the best possible predictor less that of the model, task by task.
+
+    Args:
+        ceiling: mean log-likelihood of the best possible predictor.
+    """
+
+    ceiling: float | None = None
+
+
+@dataclass(frozen=True)
+class BinSummary:
+    """Tasks with similar numbers of context points."""
+
+    tasks: int
+    log_likelihood: Estimate
+    gap: Gap | None = None
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """One task: its index in the test set, its number of context points and its log-likelihood per target."""
+
+    task: int
+    context: int
+    log_likelihood: float | None
+
+
+@dataclass(frozen=True)
+class Failures:
+    """What a mean over tasks can hide.
+
+    Args:
+        threshold: a task with a lower log-likelihood per target has failed.
+        tasks: number of failed tasks, those without a finite log-likelihood among them.
+        not_finite: number of tasks without a finite log-likelihood.
+        worst: the tasks with the lowest log-likelihood, lowest first.
+    """
+
+    threshold: float
+    tasks: int
+    not_finite: int
+    worst: tuple[TaskScore, ...]
+
+
+@dataclass(frozen=True)
+class SetSummary:
+    """Figures of a model on one test set.
+
+    Args:
+        tasks: number of tasks.
+        log_likelihood: per target.
+        median_log_likelihood: over tasks.
+        gap: to the best possible predictor; None where that is not known.
+        rmse, crps: root mean squared error of the predicted mean; continuous ranked probability score.
+        coverage: share of targets inside the central intervals of 50, 90 and 95 % probability, by these names.
+        calibration_error: mean distance of `pit_below` from the probabilities it should have.
+        pit_below: share of targets whose probability integral transform is at most 5 %, 10 %, ..., 95 %.
+        by_context: the same tasks by number of context points, such as "3-4".
+        seconds: how long the evaluation took.
+        fits: of a baseline that is fitted to each context: how its fits went.
+    """
+
+    tasks: int
+    log_likelihood: Estimate
+    median_log_likelihood: float | None
+    rmse: Estimate
+    crps: Estimate
+    coverage: dict[str, Estimate]
+    calibration_error: float | None
+    pit_below: tuple[float | None, ...]
+    by_context: dict[str, BinSummary]
+    failures: Failures
+    gap: Gap | None = None
+    seconds: float = 0.0
+    fits: dict[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.by_context:
+            if not re.fullmatch(r"\d{1,9}(-\d{1,9})?", name):
+                raise ValueError(f"a bin of by_context must be named like 3-4, got {name!r}")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the evaluation ran."""
+
+    processor: str
+    device: str
+    threads: int
+    torch: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A run on the test sets of its experiment.
+
+    Args:
+        label: the run in a few words.
+        experiment, row, preset, task, model, changes: as in the run's config.
+        seed: of the training.
+        step, steps: how many steps the weights have seen, and how many were planned.
+        weights: checksum of the weights; None for a baseline, which has none.
+        tasks: how many tasks of each test set were asked for; None: all.
+        machine: where the evaluation ran.
+        sets: test sets by name.
+    """
+
+    label: str
+    experiment: str | None
+    row: str | None
+    preset: str | None
+    task: str
+    model: str
+    changes: tuple[str, ...]
+    seed: int
+    step: int
+    steps: int
+    weights: str | None
+    tasks: int | None
+    machine: Machine
+    sets: dict[str, SetSummary]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether training had come to its end."""
+        return self.step >= self.steps
+
+    @property
+    def seconds(self) -> float:
+        """How long the evaluation took."""
+        return sum(summary.seconds for summary in self.sets.values())
+
+    @property
+    def fits(self) -> dict[str, int]:
+        """How the fits of a baseline went, over all test sets; empty for a trained model."""
+        return dict(sum((Counter(summary.fits or {}) for summary in self.sets.values()), Counter[str]()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with the number of the format and the version of shiftnp."""
+        return {"format": FORMAT, "shiftnp": shiftnp.__version__, **dataclasses.asdict(self)}
+
+    @staticmethod
+    def from_json(data: Any) -> Evaluation:
+        """What `to_json` wrote; a ValueError says which entry is missing or of the wrong type."""
+        found = data.get("format") if isinstance(data, dict) else None
+        if isinstance(found, int) and found != FORMAT:
+            raise ValueError(f"it is of format {found}, not {FORMAT}")
+        return _schema.from_json(Evaluation, data)
