@@ -192,6 +192,7 @@ def test_fewer_targets_in_training_leave_test_sets_as_they_are():
         ceiling(TestSet(few, seed=0, tasks=1))
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine with one core
 def test_a_stream_is_the_same_with_any_number_of_workers_and_processes():
     task = GPTask(targets=2, points=(1, 3))
 

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from shiftnp._registry import choose
 
 LISTS = (tuple, list, Sequence)
+LARGEST = 2**31
+"""No whole number is as large, unless a file is damaged: with a number of layers like this a model is never made."""
 UNSUITABLE = (TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RuntimeError, MemoryError)
 """What a constructor may raise if an argument of the right type has a value that it does not expect."""
 
@@ -32,6 +34,8 @@ def check_arguments(make: Callable[..., Any], arguments: Mapping[str, Any], what
     for name, value in arguments.items():
         choose(name, known, f"setting of {what}")
         check_type(prefix + name, value, annotations.get(name, Any))
+        if annotations.get(name) is int and abs(value) >= LARGEST:
+            raise ValueError(f"{prefix}{name} must be below {LARGEST:,}, got {value}.")
 
 
 def build(make: Callable[..., Any], arguments: Mapping[str, Any], what: str, **more: Any) -> Any:

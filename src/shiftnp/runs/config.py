@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_type_hints
 
@@ -59,12 +60,12 @@ class Training:
     patience: int = 20
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        _check_entries(type(self), vars(self))
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}.")
-        if self.seed >= 2**63:
-            raise ValueError(f"seed must be below 2^63, got {self.seed}.")
+            if getattr(self, name) >= 2**63:
+                raise ValueError(f"{name} must be below 2^63, got {getattr(self, name)}.")
         for name in ("learning_rate", "weight_decay", "clip"):
             value = getattr(self, name)
             if value is not None and not (0 < value < math.inf or (value == 0 and name == "weight_decay")):
@@ -101,7 +102,7 @@ class RunConfig:
     changes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        _check_entries(type(self), vars(self))
 
     @property
     def label(self) -> str:
@@ -118,18 +119,20 @@ class RunConfig:
         training = data.get("training")
         if not isinstance(training, dict):
             raise ValueError(f"training must be an object with names and values, got {training!r}.")
-        for kind, entries in ((RunConfig, data), (Training, training)):
-            known = {entry.name for entry in dataclasses.fields(kind)}
-            if unknown := sorted(entries.keys() - known):
-                raise ValueError(f"it has an unknown entry, {unknown[0]!r}.")
         if missing := {"model", "task"} - data.keys():
             raise ValueError(f"it has no entry {min(missing)!r}.")
+        _check_entries(Training, training)
+        _check_entries(RunConfig, {**data, "training": Training(**training)})
         return RunConfig(**_tuples({**data, "training": Training(**training)}))
 
 
-def _check_types(config: Training | RunConfig) -> None:
-    for name, hint in get_type_hints(type(config)).items():
-        check_type(name, getattr(config, name), hint)
+def _check_entries(kind: type[Training] | type[RunConfig], entries: Mapping[str, Any]) -> None:
+    """Refuses entries that the class does not have, or of a wrong type."""
+    hints = get_type_hints(kind)
+    for name, value in entries.items():
+        if name not in hints:
+            raise ValueError(f"it has an unknown entry, {name!r}.")
+        check_type(name, value, hints[name])
 
 
 def _tuples(value: Any) -> Any:
