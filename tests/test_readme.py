@@ -106,9 +106,9 @@ def test_links_lead_somewhere():
 def test_the_module_map_is_complete():
     tree = README[README.index("src/shiftnp/\n") :]
     for path in (ROOT / "src/shiftnp").iterdir():
-        if path.suffix == ".py" and not path.name.startswith("__"):
+        if path.suffix == ".py" and not path.name.startswith("_"):
             assert f"  {path.name} " in tree, path.name
-        if path.is_dir() and not path.name.startswith("__"):
+        if path.is_dir() and not path.name.startswith("_"):
             assert f"  {path.name}/ " in tree, path.name
 
 
