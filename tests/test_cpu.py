@@ -106,33 +106,33 @@ def test_bf16_pays_where_it_measures_faster(seconds, monkeypatch):
         return product(a, b, out=out)
 
     monkeypatch.setattr(torch, "mm", counted)
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "process_time", lambda: now[0])
     monkeypatch.setattr(precision, "runs", lambda: True)
-    assert precision.gain(16) == pytest.approx(1 / seconds)
+    assert precision.gain(16, 64) == pytest.approx(1 / seconds)
     with torch.autocast("cpu", torch.bfloat16):  # changes nothing about what is measured
         assert precision.bf16_pays(CPU, 16) is (seconds == 0.5)
 
 
-def test_emulated_products_are_measured_once(monkeypatch):
+def test_emulated_products_are_measured_once_and_with_few_rows(monkeypatch):
     now, calls = [0.0], []
+    each = precision.REPEATS + 1
 
     def counted(a, b, out):
-        calls.append(a.dtype)
+        calls.append(a.shape)
         now[0] += 26.0 if a.dtype == torch.bfloat16 else 1.0
 
     monkeypatch.setattr(torch, "mm", counted)
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "process_time", lambda: now[0])
     monkeypatch.setattr(precision, "runs", lambda: True)
     assert not precision.bf16_pays(CPU, 100)
-    assert calls.count(torch.bfloat16) == 2
     assert not precision.bf16_pays(CPU, 128)  # the same size class
-    assert calls.count(torch.bfloat16) == 2
+    assert calls == [(64, 128)] * 2 * each
     assert not precision.bf16_pays(CPU, 64)
-    assert calls.count(torch.bfloat16) == 4
+    assert calls[2 * each :] == [(64, 64)] * 2 * each
 
 
 def test_with_amx_another_process_tries_first(monkeypatch):
-    monkeypatch.setattr(precision, "gain", lambda width: 2.0)
+    monkeypatch.setattr(precision, "gain", lambda width, rows: 2.0)
     monkeypatch.setattr(_cpu, "CORE", HIDDEN)
     monkeypatch.setattr(_cpu, "TOO_LATE", False)
     for trial, survives in (("import os; os.kill(os.getpid(), 4)", False), ("pass", True)):
