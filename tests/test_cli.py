@@ -8,17 +8,21 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+import shiftnp
 from shiftnp.cli import main
 from shiftnp.cli.settings import parse_setting
+from shiftnp.cli.train import LONGEST_NAME, Train, folder_name
 from shiftnp.experiments import EXPERIMENTS
 from shiftnp.models import MODELS
+from shiftnp.runs.config import Training
 from shiftnp.runs.run import Run
-from shiftnp.tasks import TASKS, GPTask
+from shiftnp.tasks import TASKS, GPTask, TableTask
 
 SHIFTNP = [str(Path(sys.executable).with_name("shiftnp"))]
 
@@ -135,21 +139,131 @@ def test_mistakes_with_runs_get_one_sentence(command, message, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        (("data", "preview", "gp-1d", "x={[]:1}"), 2, "no setting of gp-1d named 'x'"),
+        (("data", "preview", "gp-1d", "noise={[]:1}"), 2, "noise must be a number, got '{[]:1}'"),
+        (("data", "preview", "gp-1d", "points=()"), 2, "points must be 2 whole numbers, got ()"),
+        (("data", "preview", "gp-1d", "task.targets=[" + "[" * 9999), 2, "targets must be"),
+        (("data", "preview", "table", "path=2024", "inputs=0,1", "outputs=2"), 1, "2024"),
+        (("data", "preview", "table", "task.path=2024", "task.inputs=0,1", "outputs=2"), 1, "2024"),
+        (("train", "table", "task.path=2024", "task.inputs=0,1", "task.outputs=2"), 1, "2024"),
+        (("train", "table", "task.path=", "task.inputs=x", "task.outputs=y"), 2, "task.path must be a path"),
+        (("train", "tabel"), 2, "no experiment or task named 'tabel': did you mean 'table'"),
+        (("train", "zzz"), 2, "table"),
+        (("train", "gp-1d", "task.points=()"), 2, "task.points must be 2 whole numbers, got ()"),
+        (("train", "gp-1d", "dz=big"), 2, "dz must be a whole number, got 'big'"),
+        (("train", "gp-1d", "layers=0"), 2, "layers must be"),
+        (("train", "gp-1d", f"layers={2**70}"), 2, "layers must be below"),
+        (("train", "gp-1d", "--clip", "-1"), 2, "clip must be a positive number"),
+        (("train", "gp-1d", "--clip", "x"), 2, "--clip"),
+        (("train", "timing", "dz=3"), 2, "timing is measured, not trained"),
+        (("train", "--resume", "nowhere"), 1, "nowhere is not a run"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
+)
+def test_exit_codes(command, code, message, tmp_path, monkeypatch, capsys):
+    """2 for a wrong command line, 1 for data that are missing or wrong; in one sentence."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["shiftnp", *command])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    said = str(stopped.value) + "".join(capsys.readouterr())
+    assert message in said
+    assert code == (2 if stopped.value.code == 2 else 1)
+    assert not list(tmp_path.iterdir())
+
+
+def planned(monkeypatch, *command):
+    """The configs of the runs that a command would train."""
+    plan = []
+    monkeypatch.setattr(Train, "train", lambda self, runs, steps=None: plan.extend(runs))
+    monkeypatch.setattr(sys, "argv", ["shiftnp", "train", *map(str, command)])
+    main()
+    return [config for _, config in plan]
+
+
+def test_none_switches_clipping_and_averaging_off(monkeypatch, tmp_path):
+    """An option that is not given is another thing than None."""
+    monkeypatch.chdir(tmp_path)
+    assert planned(monkeypatch, "gp-1d")[0].training.clip == 0.5
+    (config,) = planned(monkeypatch, "gp-1d", "--clip", "None")
+    assert config.training.clip is None
+    assert config.changes == ("clip=None",)
+    (config,) = planned(monkeypatch, "gp-1d", "--ema", "0.99", "--schedule", "constant", "--batch-size", 3)
+    assert (config.training.ema, config.training.schedule, config.training.batch_size) == (0.99, "constant", 3)
+    (config,) = planned(monkeypatch, "gp-1d", "--ema", "None")
+    assert config.training == planned(monkeypatch, "gp-1d")[0].training
+
+
+def test_every_entry_of_training_is_an_option_with_its_help():
+    said = run("train", "--help").stdout
+    for name in Training.__dataclass_fields__:
+        assert f"--{name.replace('_', '-')} " in said
+        help_text = re.search(rf"^        {name}: (\S+)", Training.__doc__, re.M)
+        assert help_text is not None, name
+        assert help_text[1] in said
+
+
+def test_version_and_completion():
+    assert run("--version").stdout == f"shiftnp {shiftnp.__version__}\n"
+    assert "--tyro-print-completion bash" in run("--help").stdout
+    assert "complete" in run("--tyro-print-completion", "bash").stdout
+
+
+def test_names_of_folders_are_short(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (config,) = planned(monkeypatch, "gp-1d", "dz=64", "--seed", 3)
+    assert folder_name(config, False) == "te-tnp-laptop-seed3-dz=64"
+    sizes = ("dz=64", "heads=4", "head_dim=16", "layers=3")
+    (long,), (other,) = (planned(monkeypatch, "gp-1d", f"task.noise={noise}", *sizes) for noise in (0.1, 0.2))
+    assert re.fullmatch(r"te-tnp-laptop-seed0-[0-9a-f]{6}", folder_name(long, False))
+    assert folder_name(long, False) != folder_name(other, False)
+    assert len(folder_name(long, True)) <= LONGEST_NAME
+
+
+def test_what_is_measured_is_not_trained(monkeypatch, tmp_path):
+    from shiftnp.bench.train import measure
+    from shiftnp.experiments.base import Row
+
+    monkeypatch.chdir(tmp_path)
+    rows = (Row("cnp", "CNP", "cnp", {"dz": 8}),)
+    quick = replace(EXPERIMENTS["timing"], measure=lambda preset: measure(rows, preset, 1, quiet=True))
+    monkeypatch.setitem(EXPERIMENTS, "timing", quick)
+    assert planned(monkeypatch, "timing", "--preset", "paper") == []
+    result = json.loads((tmp_path / "runs/timing/paper/timing.json").read_text())
+    assert result["preset"] == "paper"
+    assert result["models"]["cnp"]["steps"] == 1
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("inputs=lon,lat", ("lon", "lat")),
-        ("inputs=[lon, lat]", ("lon", "lat")),
-        ('inputs=["lon", "lat"]', ("lon", "lat")),
-        ("inputs=('lon', 'lat')", ("lon", "lat")),
-        ("region=50,58,-10,2", (50, 58, -10, 2)),
+        ("task.inputs=lon,lat", ("lon", "lat")),
+        ("task.inputs=[lon, lat]", ("lon", "lat")),
+        ('task.inputs=["lon", "lat"]', ("lon", "lat")),
+        ("task.inputs=('lon', 'lat')", ("lon", "lat")),
+        ("task.inputs=lon", ("lon",)),
+        ("task.outputs=2", ("2",)),
+        ("task.inputs=0,1", ("0", "1")),
+        ("task.inputs=2024.10", ("2024.10",)),
+        ("task.context=0.1,0.5", (0.1, 0.5)),
+        ("task.path=2024", str(Path("2024").absolute())),
+        ("task.path=None", None),
         ("dx=2", 2),
-        ("task.kernels=se", ("se",)),
         ("bimodal=true", True),
-        ("path=a/b.csv", "a/b.csv"),
+        ("x={[]:1}", "{[]:1}"),
+        ("x={1, 2}", ("{1", "2}")),
+        ("x='\\d'", "\\d"),
+        ('kernel={"name": "rotary", "band": [1, 2]}', {"name": "rotary", "band": (1, 2)}),
     ],
 )
 def test_settings_may_be_written_in_many_ways(text, value):
-    assert parse_setting(text)[1] == value
+    assert parse_setting(text, TableTask)[1] == value
+
+
+def test_one_kernel_is_a_sequence_too():
+    assert parse_setting("task.kernels=se", GPTask) == ("task.kernels", ("se",))
 
 
 # --- from training to the report ------------------------------------------------------------------------------------
@@ -165,6 +279,7 @@ def project(tmp_path_factory):
     for model in ("tnp", "te-tnp"):
         said = succeeds("train", "gp-1d", *TINY, "--model", model, "--steps", 250, *QUICK, cwd=folder)
         assert "Trained for 250 steps" in said
+        assert re.search(r"loss \(NLL\) [+-]\d\.\d{3}  valid \(LL\) [+-]\d\.\d{3}", said)
     return folder
 
 

@@ -6,7 +6,9 @@ import gzip
 import json
 import math
 import struct
-from dataclasses import replace
+import sys
+import types
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -267,3 +269,78 @@ def test_what_is_set_otherwise_is_noted():
     assert config.changes == ("steps=5", "dz=64")
     assert config.model_settings["dz"] == 64
     assert (config.training.steps, config.training.seed) == (5, 3)
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rotary:
+    frequencies: int = 16
+    band: tuple[float, float] = (0.2, 6.0)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """A module of kernels of our own, so that theirs may change."""
+    module = types.ModuleType("shiftnp.kernels")
+    module.KERNELS = {"mlp": dataclass(frozen=True)(type("Mlp", (), {})), "rotary": Rotary}
+    monkeypatch.setitem(sys.modules, "shiftnp.kernels", module)
+    monkeypatch.setattr("shiftnp.experiments.settings.check_arguments", lambda *_: None)
+
+
+def kernel(settings, row="te-tnp", **kwargs):
+    return EXPERIMENTS["gp-1d"].configure(row, settings=settings, **kwargs).model_settings.get("kernel")
+
+
+def test_arguments_of_a_kernel(kernels):
+    assert kernel({"kernel": "rotary"}) == "rotary"
+    band = {"kernel": "rotary", "kernel.frequencies": 32, "kernel.band": (0.2, 26)}
+    assert kernel(band) == {"name": "rotary", "frequencies": 32, "band": (0.2, 26)}
+    whole = {"kernel": {"name": "rotary", "frequencies": 8}, "kernel.band": (1, 2)}
+    assert kernel(whole) == {"name": "rotary", "frequencies": 8, "band": (1, 2)}
+    config = EXPERIMENTS["gp-1d"].configure("te-tnp", settings=band)
+    assert config.changes == ("kernel=rotary", "kernel.frequencies=32", "kernel.band=0.2,26")
+    assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    assert kernel(band, row="tnp", lenient=True) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kernel": "rotary", "kernel.frequency": 3}, "argument of the kernel rotary named 'frequency': did you mean"),
+        ({"kernel.frequencies": 3}, "no argument of the kernel mlp named 'frequencies'"),
+        ({"kernel": "rotery", "kernel.frequencies": 3}, "no kernel named 'rotery': did you mean 'rotary'"),
+        ({"kernel": "rotary", "kernel.band": 3}, "kernel.band must be 2 numbers, got 3"),
+        ({"kernel": {}, "kernel.band": (1, 2)}, "kernel must have a name, one of mlp, rotary"),
+    ],
+)
+def test_wrong_arguments_of_a_kernel(kernels, settings, message):
+    with pytest.raises(ValueError, match=message):
+        kernel(settings)
+
+
+def test_a_model_without_kernel_has_no_arguments_of_it(kernels):
+    with pytest.raises(ValueError, match="no setting of tnp named 'kernel'"):
+        kernel({"kernel.band": (1, 2)}, row="tnp")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dz": "big"}, "dz must be a whole number, got 'big'"),
+        ({"dz": True}, "dz must be a whole number, got True"),
+        ({"radius": math.nan}, "radius must be a number or None, got nan"),
+        ({"task.points": ()}, r"task.points must be 2 whole numbers, got \(\)"),
+        ({"task.noise": "loud"}, "task.noise must be a number, got 'loud'"),
+    ],
+)
+def test_settings_have_types(settings, message):
+    with pytest.raises(ValueError, match=message):
+        EXPERIMENTS["gp-1d"].configure("te-tnp", settings=settings)
+
+
+def test_a_batch_size_as_in_the_preset_overrides_that_of_the_row():
+    config = EXPERIMENTS["climate"].configure("te-pt-tnp", preset="paper", training={"batch_size": 16})
+    assert config.training.batch_size == 16
+    assert config.changes == ("batch_size=16",)

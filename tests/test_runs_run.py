@@ -257,7 +257,17 @@ def test_control_characters_are_not_printed(run):
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "{", '{"inputs": ["x"]}', "[" * 100_000], ids=["list", "cut", "incomplete", "nested"]
+    "text",
+    [
+        "[]",
+        "{",
+        '{"inputs": ["x"]}',
+        "[" * 100_000,
+        '{"inputs":["x"],"outputs":["y"],"x_mean":[0,1],"x_std":[1],"y_mean":[0],"y_std":[1]}',
+        '{"inputs":["x"],"outputs":["y"],"x_mean":[NaN],"x_std":[1],"y_mean":[0],"y_std":[1]}',
+        '{"inputs":["x"],"outputs":["y"],"x_mean":[Infinity],"x_std":[1],"y_mean":[0],"y_std":[1]}',
+    ],
+    ids=["list", "cut", "incomplete", "nested", "lengths", "nan", "infinite"],
 )
 def test_a_damaged_scaling_gets_one_sentence(run, text):
     (run.folder / "scaling.json").write_text(text)

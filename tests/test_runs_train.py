@@ -18,6 +18,7 @@ from filelock import FileLock
 from shiftnp.metrics import log_likelihood
 from shiftnp.runs.config import RunConfig, Training
 from shiftnp.runs.run import Run
+from shiftnp.runs.step import loss, make_optimiser, train_step
 from shiftnp.runs.train import train
 from shiftnp.tasks import TASKS, GPTask, Stream, TestSet
 
@@ -98,6 +99,17 @@ def test_first_step_is_the_papers(tmp_path):
     optimiser.step()
     for p, q in zip(model.parameters(), run.model().parameters(), strict=True):
         torch.testing.assert_close(p, q)
+
+
+def test_the_loop_makes_the_step_that_benchmarks_and_demo_make(tmp_path):
+    """To the last bit, with a learning rate that changes."""
+    run = trained(tmp_path / "run", changed(steps=4, schedule="cosine", warmup=1))
+    model, training = run.new_model(), run.config.training
+    optimiser = make_optimiser(model, training)
+    for step, batch in zip(range(4), Stream(run.task, 4, seed=0), strict=False):
+        value = train_step(model, optimiser, batch, training, step)
+        assert float(value) == pytest.approx(float(loss(run.new_model(), batch)), abs=0.5)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), run.model().parameters(), strict=True))
 
 
 def test_schedule():

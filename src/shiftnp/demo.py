@@ -1,7 +1,7 @@
-"""What translation equivariance buys, in a minute: `python -m shiftnp.demo`.
+"""The effect of translation equivariance, in a minute: `python -m shiftnp.demo`.
 
-Trains a small TNP and a small TE-TNP side by side, on the same samples of Gaussian processes near zero, then asks both
-about one data set where they were trained and about the same data set moved away.
+Trains a small TNP and a small TE-TNP on the same samples of Gaussian processes near zero, then draws the predictions of
+both for one data set in the region of the training data and for the same data set shifted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shiftnp.runs.step import make_optimiser, train_step
 from shiftnp.tasks.gp import GPTask
 from shiftnp.tasks.gp_posterior import GPOracle
 
-# Small enough that both models learn to use the data within a minute on two cores.
+# Small enough that both models train within a minute on two cores.
 TASK = GPTask(kernels=("se",), length=(0.4, 1.0), noise=0.1, points=(3, 24), targets=48)
 SIZE: dict[str, Any] = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 3}
 SHIFT = 4.0
@@ -46,12 +46,12 @@ def train(models: dict[str, NeuralProcess], steps: int, generator: torch.Generat
                 scores = ", ".join(f"{name} {value:+.2f}" for name, value in running.items())
                 progress.update(bar, advance=1, scores=f"log-likelihood: {scores}")
     except KeyboardInterrupt:
-        console.print("Stopped early; drawing what was learnt so far.")
+        console.print("Stopped early; drawing the models as they are.")
 
 
 @torch.no_grad()
 def draw(models: dict[str, NeuralProcess], generator: torch.Generator, path: Path) -> None:
-    """All models on one data set, where it is and moved by SHIFT."""
+    """Draws the predictions of all models for one data set and for the same shifted by SHIFT."""
     batch, truth = replace(TASK, points=(8, 8)).sample_with_truth(1, generator)
     xt = torch.linspace(*TASK.target, 300)[None, :, None]
     exact = GPOracle(TASK, truth)(batch.xc, batch.yc, xt)
@@ -69,7 +69,7 @@ def draw(models: dict[str, NeuralProcess], generator: torch.Generator, path: Pat
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m shiftnp.demo", description="Draws what equivariance buys.")
+    parser = argparse.ArgumentParser(prog="python -m shiftnp.demo", description="Draws the effect of equivariance.")
     parser.add_argument("--steps", type=int, default=1000, help="training steps (default: 1000, about a minute)")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
     parser.add_argument("--out", type=Path, default=Path("demo/synthetic-1d.png"), help="where the picture goes")

@@ -1,4 +1,4 @@
-"""What it is worth that tokens move (the paper's ablation): TE-PT-TNP-M32 with and without it.
+"""Ablation of the input-location updates (the paper's eqs. 8 and 9): TE-PT-TNP-M32 with and without them.
 
     shiftnp train ablation --model all
     shiftnp report ablation
@@ -6,8 +6,8 @@
 
 Presets are those of gp-1d, and so is the cost of each of the two models (see gp_1d.py).
 
-Score to expect, nats per target, after 500,000 steps in the paper: -0.44 and -0.46 ± 0.01 on uniform inputs, -0.67 and
--0.76 ± 0.01 on bimodal ones, with and without. Those of the preset `laptop` are not measured yet.
+Log-likelihood to expect, nats per target: -0.44 with and -0.46 ± 0.01 without updates on uniform inputs, -0.67 and
+-0.76 ± 0.01 on bimodal ones, after 500,000 steps in the paper. Those of the preset `laptop` are not measured yet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shiftnp.tasks import GPTask, Task, TestSet
 
 
 def uniform_and_bimodal(task: Task) -> dict[str, TestSet]:
-    """Inputs as in training, and from `U(-4, -1)` or `U(1, 4)`, which no model here was trained on."""
+    """Test sets with inputs as in training, and from `U(-4, -1)` or `U(1, 4)`, which are not in the training data."""
     assert isinstance(task, GPTask)
     return {
         name: replace(task, bimodal=bimodal).test_sets()["delta-0.0"]
@@ -32,9 +32,9 @@ ABLATION = Experiment(
     name="ablation",
     title="Ablation: dynamically updating input locations",
     about=(
-        "A TE-PT-TNP places its pseudo-tokens by attention (eq. 9) and moves all tokens (eq. 8). Without input"
-        " adjustment they lie at the context's mean, each with an offset of its own, and stay there. Both models are"
-        " trained on inputs from one interval and tested there and on inputs from two, far apart."
+        "A TE-PT-TNP initialises the locations of its pseudo-tokens by attention (eq. 9) and updates the locations of"
+        " all tokens (eq. 8). Without input adjustment the locations are the context's mean plus a learned offset, and"
+        " stay fixed. Both models are trained on inputs from one interval and tested there and on two others, apart."
     ),
     tasks=("gp-1d",),
     # The paper's table "ablation-synthetic-1d".

@@ -1,18 +1,17 @@
-"""Temperatures over Europe, in regions where no model was trained (the paper's environmental data).
+"""Temperatures over Europe, also in regions outside the training data (the paper's environmental data).
 
     shiftnp train climate                     # TE-PT-TNP; --model all: every row. Files: climate/ in SHIFTNP_DATA,
     shiftnp train climate --model all         # or task.path="FILES"
     shiftnp report climate
     shiftnp train climate --preset paper      # 500,000 steps
 
-CPU seconds of a training step on one thread of an AVX2 processor (two threads take about 0.6 of that), float32,
-batches of 4, plain formula, means of three steps on a busy machine: TE-PT-TNP 5.9, RCNP 1.2 and PT-TNP 0.3
-with 240 context points and 890 targets on average. The presets' comments say what follows. The GP is not trained,
-but fitted to each test task.
+CPU seconds of a training step on one thread of an AVX2 processor (two threads take about 0.6 of that), float32, batches
+of 4, plain formula, means of three steps on a busy machine: TE-PT-TNP 5.9, RCNP 1.2 and PT-TNP 0.3 with 240 context
+points and 890 targets on average. The GP is not trained, but fitted to each test task.
 
-Score to expect, nats per target: TE-PT-TNP 1.35 ± 0.01 in central, 1.27 ± 0.01 in western and 1.44 ± 0.01 in northern
-Europe, in the paper, on hourly ERA5-derived data of 2019. That file needs an account at the Copernicus store; on
-other files (monthly means, say) scores are of another problem and not comparable. None are measured here yet.
+Log-likelihood to expect, nats per target: TE-PT-TNP 1.35 ± 0.01 in central, 1.27 ± 0.01 in western and 1.44 ± 0.01 in
+northern Europe, in the paper, on hourly ERA5-derived data of 2019. That file needs an account at the Copernicus store;
+on other files (monthly means, for instance) scores are not comparable. None are measured here yet.
 """
 
 from __future__ import annotations

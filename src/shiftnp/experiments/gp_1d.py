@@ -1,4 +1,4 @@
-"""Regression on Gaussian-process samples whose test inputs are moved away (the paper's synthetic 1-D regression).
+"""Regression on Gaussian-process samples with shifted test inputs (the paper's synthetic 1-D regression).
 
     shiftnp train gp-1d                       # TE-TNP; --model all: every row of the table
     shiftnp train gp-1d --model all
@@ -6,12 +6,12 @@
     shiftnp train gp-1d --preset paper        # 500,000 steps
 
 Cost: a training step on two cores of an AVX2 processor, float32, took TE-TNP 2.8 s, TE-PT-TNP-M32 2.5, RCNP 0.93,
-ConvCNP 0.58, PT-TNP-M32 0.18, TNP 0.16 and CNP 0.01 (results/train-times.json, medians of ten). The preset says what
-follows. The paper: 19 hours for TE-TNP and 8 for TNP on a GPU (500 epochs at the pace of its first 200).
+ConvCNP 0.58, PT-TNP-M32 0.18, TNP 0.16 and CNP 0.01 (results/train-times.json, medians of ten). The paper: 19 hours for
+TE-TNP and 8 for TNP on a GPU (500 epochs at the pace of its first 200).
 
-Score to expect at Delta = 0, nats per target: TE-TNP -0.47 ± 0.01 after 500,000 steps, in the paper; that of the
-preset `laptop` is not measured yet. The paper's test tasks are not ours: on ours the best Gaussian prediction scores
--0.349 ± 0.013 (results/ceiling-gp-1d.json), so compare gaps to that ceiling, not scores.
+Log-likelihood to expect at Delta = 0, nats per target: TE-TNP -0.47 ± 0.01 after 500,000 steps, in the paper; that of
+the preset `laptop` is not measured yet. The paper's test tasks are not ours: on ours the best Gaussian prediction
+scores -0.349 ± 0.013 (results/ceiling-gp-1d.json), so compare gaps to that ceiling, not scores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shiftnp.runs.config import Training
 
 
 def same(mean: float, error: float) -> tuple[Figures, ...]:
-    """The figures of a model that does not notice the shift."""
+    """The figures of a translation-equivariant model, which are the same for every shift."""
     return ((mean, error),) * 6
 
 
@@ -30,8 +30,8 @@ GP_1D = Experiment(
     title="Synthetic 1-D regression",
     about=(
         "Samples of Gaussian processes with squared-exponential, periodic or Matern 5/2 kernel and random length-scale;"
-        " 1 to 64 context points in [-2, 2], 128 targets in [-3, 3]. At test time all inputs are moved by Delta."
-        " A translation-equivariant model does not notice."
+        " 1 to 64 context points in [-2, 2], 128 targets in [-3, 3]. At test time all inputs are shifted by Delta,"
+        " to which a translation-equivariant model is invariant."
     ),
     tasks=("gp-1d",),
     # The paper's table "1d-regression-results".

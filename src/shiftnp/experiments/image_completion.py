@@ -5,13 +5,13 @@
     shiftnp report image-completion
     shiftnp train image-completion --preset paper          # 500,000 steps
 
-CPU seconds of a training step on one thread of an AVX2 processor (two threads take about 0.6 of that), float32,
-batches of 4, plain formula, means of three steps on a busy machine: TE-PT-TNP-M128 7.1 and M64 2.9 with
-677 context pixels on average (540 is usual), ConvCNP 3.2, RCNP 0.4, PT-TNP-M128 0.3 on T-MNIST; T-CIFAR10 has 1.3
-times as many pixels. The presets' comments say what follows. Images are downloaded, or found through SHIFTNP_DATA.
+CPU seconds of a training step on one thread of an AVX2 processor (two threads take about 0.6 of that), float32, batches
+of 4, plain formula, means of three steps on a busy machine: TE-PT-TNP-M128 7.1 and M64 2.9 with 677 context pixels on
+average (540 is usual), ConvCNP 3.2, RCNP 0.4, PT-TNP-M128 0.3 on T-MNIST; T-CIFAR10 has 1.3 times as many pixels.
+Images are downloaded, or found through SHIFTNP_DATA.
 
-Score to expect, nats per pixel: TE-PT-TNP-M128 1.25 ± 0.03 on T-MNIST and 1.51 ± 0.02 on T-CIFAR10, in the paper;
-those of the preset `laptop` are not measured yet.
+Log-likelihood to expect, nats per pixel: TE-PT-TNP-M128 1.25 ± 0.03 on T-MNIST and 1.51 ± 0.02 on T-CIFAR10, in the
+paper; those of the preset `laptop` are not measured yet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shiftnp.tasks import ImageTask, Task
 
 
 def on_grid(task: Task) -> dict[str, Any]:
-    """The ConvCNP whose cells are the pixels. The paper gives layers and channels; the kernel size is that in 1-D."""
+    """Settings of a ConvCNP whose grid cells are the pixels: the paper's layers and channels, the 1-D kernel size."""
     assert isinstance(task, ImageTask)
     return {"on_grid": True, "points_per_unit": 1 / task.pitch, "net": "cnn", "layers": 5, "channels": 64}
 

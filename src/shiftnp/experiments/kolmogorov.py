@@ -1,4 +1,4 @@
-"""Velocities in turbulent flow from a few of them (the paper's Kolmogorov flow).
+"""Velocities in turbulent flow from a few observations (the paper's Kolmogorov flow).
 
     shiftnp data kolmogorov --trajectories 64 --out DIR/kolmogorov    # the paper: 1024; then SHIFTNP_DATA=DIR
     shiftnp train kolmogorov                                          # TE-PT-TNP-M64; --model all: every row
@@ -6,13 +6,13 @@
     shiftnp report kolmogorov
     shiftnp train kolmogorov --preset paper                           # 500,000 steps
 
-CPU seconds of a training step on one thread of an AVX2 processor (two threads take about 0.6 of that), float32,
-batches of 4, plain formula, means of three steps on a busy machine: TE-PT-TNP-M128 2.7 and M64 1.5 with
-298 context points on average (250 is usual), RCNP 0.9, PT-TNP-M128 0.15. The presets' comments say what follows.
-A trajectory takes 11 s of two cores to generate. The multi-task GP is not trained, but fitted to each test task.
+CPU seconds of a training step on one thread of an AVX2 processor (two threads take about 0.6 of that), float32, batches
+of 4, plain formula, means of three steps on a busy machine: TE-PT-TNP-M128 2.7 and M64 1.5 with 298 context points on
+average (250 is usual), RCNP 0.9, PT-TNP-M128 0.15. A trajectory takes 11 s of two cores to generate. The multi-task GP
+is not trained, but fitted to each test task.
 
-Score to expect, nats per target: TE-PT-TNP-M64 0.92 ± 0.03 with 819 trajectories to train on, in the paper; that of
-the preset `laptop` is not measured yet, and depends on how many trajectories there are.
+Log-likelihood to expect, nats per target: TE-PT-TNP-M64 0.92 ± 0.03 with 819 trajectories to train on, in the paper;
+that of the preset `laptop` is not measured yet, and depends on how many trajectories there are.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How long a training step takes, relative to the TNP (the paper's table of training times).
+"""Time of a training step, relative to the TNP (the paper's table of training times).
 
     shiftnp bench train --out timing.json     # prints the table, and writes it
     shiftnp train timing                      # the same into runs/timing/laptop/timing.json
 
 Nothing is trained: steps of every model are timed in turn, see `shiftnp.bench.train`. Cost: a few minutes for 20
 rounds on two idle cores. Figures to expect: TE-TNP 2.39 and TE-PT-TNP-M32 1.69 times the TNP in the paper, on a GPU;
-those of a CPU are not measured on an idle machine yet, and need not be alike.
+those of a CPU are not measured on an idle machine yet, and need not be the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOURS = {
 
 
 def timed(name: str) -> Row:
-    """The row of gp-1d with the paper's training time relative to the TNP, of which it gives no error."""
+    """The row of gp-1d with the paper's training time relative to the TNP, for which the paper gives no error."""
     row = GP_1D.row(name)
     return Row(row.name, row.title, row.model, row.settings, paper=((HOURS[name] / HOURS["tnp"], math.nan),))
 

@@ -118,6 +118,9 @@ class Run:
                 check_type(entry.name, data[entry.name], list[str] if "put" in entry.name else list[float])
             if not all(math.isfinite(v) for name in ("x_mean", "x_std", "y_mean", "y_std") for v in data[name]):
                 raise ValueError("means and standard deviations must be finite.")
+            for names in (("inputs", "x_mean", "x_std"), ("outputs", "y_mean", "y_std")):
+                if len({len(data[name]) for name in names}) > 1:
+                    raise ValueError(f"{', '.join(names)} must have the same length.")
             return Scaling(**data)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
