@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import math
-import platform
 import shlex
 import time
 import warnings
@@ -27,6 +26,7 @@ from shiftnp._io import write_json
 from shiftnp._progress import progress
 from shiftnp._registry import choose
 from shiftnp.baselines.gp import GPBaseline
+from shiftnp.bench.machine import processor
 from shiftnp.metrics import calibration_error
 from shiftnp.models import NeuralProcess
 from shiftnp.runs.results import FAILED, BinSummary, Estimate, Evaluation, Failures, Gap, Machine, SetSummary, TaskScore
@@ -228,7 +228,7 @@ def describe(run: Run, tasks: int | None, device: torch.device | str) -> Evaluat
         weights=fingerprint(run),
         tasks=tasks,
         machine=Machine(
-            processor=platform.processor() or platform.machine(),
+            processor=processor(),
             device=str(device),
             threads=torch.get_num_threads(),
             torch=str(torch.__version__),
