@@ -313,12 +313,6 @@ def spoil(run: Run, file: str, text: str) -> None:
 
 
 BAD_RUNS = {
-    "a preset that is a number": lambda run: spoil(
-        run, "config.json", (run.folder / "config.json").read_text().replace('"preset": "laptop"', '"preset": 3.5')
-    ),
-    "a row that is a number": lambda run: spoil(
-        run, "config.json", (run.folder / "config.json").read_text().replace('"row": "cnp"', '"row": 7')
-    ),
     "a deeply nested config": lambda run: spoil(run, "config.json", "[" * 100_000),
     "a config that is cut short": lambda run: spoil(run, "config.json", '{"format"'),
     "damaged weights": lambda run: spoil(run, "model.safetensors", "cut short"),
@@ -337,6 +331,14 @@ def test_one_bad_run_is_left_out(what: str, tmp_path: Path, monkeypatch: pytest.
     text = (tmp_path / "reports/small.md").read_text()
     assert "Left out, because they cannot be evaluated:\n\n- runs/small/bad" in text
     assert "| TNP | 40 | 0 | **-0.50 ± 0.02** |" in text
+
+
+def test_a_run_without_a_label_is_left_out(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / row, row, everywhere(-0.5)) for row in ("tnp", "cnp")]
+    object.__setattr__(runs[1].config, "preset", 3.5)
+    _, markdown = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
+    assert f"- {tmp_path / 'cnp'}: it cannot be used (TypeError: " in markdown.read_text()
+    assert "| TNP | 40 | 0 | **-0.50 ± 0.02** |" in markdown.read_text()
 
 
 def test_an_evaluation_without_step_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

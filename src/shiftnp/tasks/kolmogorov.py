@@ -19,10 +19,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch.distributions import Distribution
 
 from shiftnp._io import write, write_json
+from shiftnp._progress import progress
 from shiftnp.batch import Batch
 from shiftnp.tasks.base import Task, TestSet
 from shiftnp.tasks.navier_stokes import Simulation
@@ -58,22 +58,14 @@ def generate(
     folder.mkdir(parents=True, exist_ok=True)
     _claim(folder, simulation)
     missing = [i for i in range(trajectories) if not _is_whole(_shard(folder, i), simulation)]
-    columns = (
-        TextColumn("Kolmogorov flow"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
     # One trajectory takes many seconds, and the time left is to be known from all of them.
-    with Progress(*columns, speed_estimate_period=3600, disable=quiet) as progress:
-        bar = progress.add_task("", total=trajectories, completed=trajectories - len(missing))
+    with progress(quiet=quiet, period=3600) as shown:
+        bar = shown.add_task("Kolmogorov flow", total=trajectories, completed=trajectories - len(missing))
         try:
             for _ in _work(simulation, folder, missing, workers or os.cpu_count() or 1):
-                progress.advance(bar)
+                shown.advance(bar)
         except KeyboardInterrupt:
-            progress.stop()
+            shown.stop()
             done = sum(_shard(folder, i).exists() for i in range(trajectories))
             raise SystemExit(
                 f"Stopped with {done} of {trajectories} trajectories in {folder}; the same command goes on from there."
