@@ -12,7 +12,8 @@ import torch
 from torch.distributions import Independent, Normal
 
 from shiftnp.batch import Batch
-from shiftnp.tasks.kolmogorov import KolmogorovTask, generate
+from shiftnp.tasks.kolmogorov import KolmogorovTask
+from shiftnp.tasks.kolmogorov_files import generate
 from shiftnp.tasks.navier_stokes import NavierStokes, Simulation
 
 SMALL = Simulation(n=32, coarse=16, snapshots=6, kept=4)
@@ -203,6 +204,7 @@ def test_a_trajectory_depends_on_seed_and_index_alone(tmp_path):
 def test_processes_write_what_one_writes(tmp_path):
     generate(2, tmp_path, seed=7, workers=2, simulation=SMALL, quiet=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".lock",
         "simulation.json",
         "trajectory-00000.npy",
         "trajectory-00001.npy",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
+from shiftnp.tasks import checks
 from shiftnp.tasks.base import Task, TestSet
 from shiftnp.tasks.climate_files import date
 from shiftnp.tasks.climate_grid import REGIONS, Box, Region, Source, covers, open_source
@@ -55,6 +56,7 @@ class ClimateTask(Task):
         gap: times left out between two stretches, so that no test time is next to a training time.
         variable: name of the temperature, if the file has several.
         elevation: a file with heights or geopotential, if neither the temperature's nor one beside it has them.
+        missing: numbers that mean "not observed" though the file does not declare them as _FillValue.
         scaling: a standardisation to use instead of that of the training data.
     """
 
@@ -71,47 +73,40 @@ class ClimateTask(Task):
     gap: int = 1
     variable: str | None = None
     elevation: str | Path | None = None
+    missing: tuple[float, ...] = ()
     scaling: Scaling | None = None
 
     dx = 4
     dy = 1
 
     def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
         for name in ("path", "elevation"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, str(getattr(self, name)))  # a task can be written as JSON
-        for name, length in (
-            ("region", 4),
-            ("test_region", 4),
-            ("size", 3),
-            ("stride", 3),
-            ("context", 2),
-            ("shares", 3),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, list | tuple):
-                if len(value) != length:
-                    raise ValueError(f"{name} must have {length} entries, got {value}.")
-                object.__setattr__(self, name, tuple(value))  # lists, when it comes back from JSON
+            put(name, checks.path_or_none(name, getattr(self, name)))
+        for name in ("region", "test_region"):
+            put(name, _checked_region(name, getattr(self, name)))
+        if self.region is None:
+            raise ValueError("region must be given.")
+        put("size", checks.whole_numbers("size", self.size, 3))
+        put("stride", checks.whole_numbers("stride", self.stride, 3, optional=True))
+        put("context", checks.numbers("context", self.context, 2))
+        put("shares", checks.numbers("shares", self.shares, 3))
+        put("missing", checks.numbers("missing", self.missing, single=True))
         if isinstance(self.scaling, dict):
-            object.__setattr__(self, "scaling", Scaling(**self.scaling))
-        for region in (self.region, self.test_region):
-            if isinstance(region, str) and region not in REGIONS:
-                raise ValueError(
-                    f"region must be one of {', '.join(REGIONS)} or a box of four numbers, got {region!r}."
-                )
-            if isinstance(region, tuple) and not (region[0] < region[1] and region[2] < region[3]):
-                raise ValueError(f"a box is (lat_min, lat_max, lon_min, lon_max), got {region}.")
-        if self.split not in get_args(Split):
-            raise ValueError(f"split must be one of {', '.join(get_args(Split))}, got {self.split!r}.")
-        if min(self.size) < 1 or min(step or 1 for step in self.stride) < 1:
-            raise ValueError(f"size and stride must be positive, got {self.size} and {self.stride}.")
+            put("scaling", Scaling(**self.scaling))
+        checks.one_of("split", self.split, get_args(Split))
+        checks.text_or_none("variable", self.variable)
+        checks.number("min_share", self.min_share)
+        checks.whole("rounds", self.rounds, least=1)
+        checks.whole("gap", self.gap)
+        if None in self.stride[:2]:
+            raise ValueError(f"stride must be whole numbers for latitude and longitude, got {self.stride}.")
         if not 0 <= self.context[0] <= self.context[1] <= 1:
             raise ValueError(f"context must be a range of shares between 0 and 1, got {self.context}.")
-        if min(self.shares) <= 0 or self.rounds < 1 or self.gap < 0:
-            raise ValueError(
-                f"shares and rounds must be positive, got {self.shares}, {self.rounds} and gap {self.gap}."
-            )
+        if min(self.shares) <= 0:
+            raise ValueError(f"shares must be positive, got {self.shares}.")
 
     @property
     def source(self) -> Source:
@@ -124,7 +119,7 @@ class ClimateTask(Task):
         """Means and standard deviations of all points of the training region at training times, or `scaling`."""
         if self.scaling is not None:
             return self.scaling
-        data = self.source.load(*_named(self.region), self.stride)
+        data = self.source.load(*_named(self.region), self.stride, self.missing)
         train = self._splits(data) == 0
         there = (data.there & train[:, None, None]).astype(np.float64)
         x = [
@@ -195,7 +190,7 @@ class ClimateTask(Task):
     @cached_property
     def _region(self) -> Region:
         region = self.region if self.test_region is None else self.test_region
-        return self.source.load(*_named(region), self.stride)
+        return self.source.load(*_named(region), self.stride, self.missing)
 
     @cached_property
     def _standardised(self) -> list[Float[np.ndarray, "..."]]:
@@ -266,3 +261,14 @@ def split_times(
 
 def _named(region: str | Box) -> tuple[str, Box]:
     return (region, REGIONS[region]) if isinstance(region, str) else ("asked for", region)
+
+
+def _checked_region(name: str, region: Any) -> str | Box | None:
+    if region is None or (isinstance(region, str) and region in REGIONS):
+        return region
+    if isinstance(region, list | tuple):
+        low, high, west, east = checks.numbers(name, region, 4)
+        if not (low < high and west < east):
+            raise ValueError(f"a box is (lat_min, lat_max, lon_min, lon_max), got {tuple(region)}.")
+        return low, high, west, east
+    raise ValueError(f"{name} must be one of {', '.join(REGIONS)} or a box of four numbers, got {region!r}.")

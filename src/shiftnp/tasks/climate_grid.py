@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +12,8 @@ from jaxtyping import Bool, Float, Int
 
 from shiftnp.tasks import climate_files as files
 from shiftnp.tasks.climate_files import Contents
+from shiftnp.tasks.download import VARIABLE, data_folder
+from shiftnp.tasks.hdf5_check import check_hdf5
 
 Box = tuple[float, float, float, float]
 """Least and largest latitude, least and largest longitude, in degrees; the largest are not part of it."""
@@ -54,9 +55,9 @@ class Source:
     def calendar(self) -> str:
         return self.parts[0].calendar
 
-    def load(self, name: str, box: Box, stride: tuple[int, int, int | None]) -> Region:
-        """Every `stride`-th point of a region, read once; `name` is for errors."""
-        return _load(self, name, box, stride)
+    def load(self, name: str, box: Box, stride: tuple[int, int, int | None], missing: tuple[float, ...] = ()) -> Region:
+        """Every `stride`-th point of a region, read once; `name` is for errors, `missing` are fill values."""
+        return _load(self, name, box, stride, missing)
 
 
 def open_source(path: str | None, elevation: str | None, variable: str | None, name: str, box: Box) -> Source:
@@ -68,6 +69,7 @@ def open_source(path: str | None, elevation: str | None, variable: str | None, n
 def _open_source(
     folder: Path, paths: tuple[Path, ...], elevation: str | None, variable: str | None, name: str, box: Box
 ) -> Source:
+    check_hdf5(file for file in paths if files.first_bytes(file) == files.HDF5)  # all of them in one process
     found = [part for file in paths if (part := files.contents(file, variable)) is not None]
     if not found:
         wanted = "a temperature" if variable is None else f"the variable {variable!r}"
@@ -96,13 +98,13 @@ def covers(source: Source, box: Box) -> bool:
 def _find(path: str | None) -> tuple[Path, tuple[Path, ...]]:
     """Where data are looked for, and the files there."""
     if path is None:
-        root = os.environ.get("SHIFTNP_DATA")
+        root = data_folder()
         if root is None:
             raise FileNotFoundError(
-                "No climate data: give a file or folder by `path`, or set SHIFTNP_DATA to a folder that has them in "
+                f"No climate data: give a file or folder by `path`, or set {VARIABLE} to a folder that has them in "
                 "climate/ (the paper's are derived-near-surface-meteorological-variables in the Copernicus store)."
             )
-        place = Path(root) / "climate"
+        place = root / "climate"
     else:
         place = Path(path).expanduser()
     if "*" in place.name:
@@ -168,7 +170,7 @@ def _uncovered(parts: Sequence[Contents], name: str, box: Box) -> str:
     for part in parts:
         lon = _east_of(part.lon, -180)
         has.append(
-            f"{part.path.name} covers latitudes {part.lat.min():g} to {part.lat.max():g} and longitudes {lon.min():g} "
+            f"{part.path} covers latitudes {part.lat.min():g} to {part.lat.max():g} and longitudes {lon.min():g} "
             f"to {lon.max():g}"
         )
     return (
@@ -178,12 +180,14 @@ def _uncovered(parts: Sequence[Contents], name: str, box: Box) -> str:
 
 
 @lru_cache(maxsize=8)
-def _load(source: Source, name: str, box: Box, stride: tuple[int, int, int | None]) -> Region:
+def _load(
+    source: Source, name: str, box: Box, stride: tuple[int, int, int | None], missing: tuple[float, ...]
+) -> Region:
     first = source.parts[0]
-    inside = _columns(first, box)
-    if inside is None:
+    grid = _columns(first, box)
+    if grid is None:
         raise ValueError(_uncovered([first], name, box))
-    rows, columns = inside[0][:: stride[0]], inside[1][:: stride[1]]
+    rows, columns = grid[0][:: stride[0]], grid[1][:: stride[1]]
     lat, lon = first.lat[rows], _east_of(first.lon, box[2])[columns]
     thin = stride[2] or (6 if abs(source.step * 24 - 1) < 0.01 else 1)
     start = min(part.days.min() for part in source.parts)
@@ -195,11 +199,12 @@ def _load(source: Source, name: str, box: Box, stride: tuple[int, int, int | Non
         with files.open_file(part.path) as data:
             array = files.plane(data[part.variable], part.path, "time", "lat", "lon")
             units = str(array.attrs.get("units", ""))
-            values = array.isel(time=_slice(kept), lat=_slice(rows), lon=_slice(columns)).values
-        celsius.append(files.to_celsius(values, units, f"{part.variable} in {part.path.name}"))
+            inside = array.isel(time=_slice(kept), lat=_slice(rows), lon=_slice(columns))
+            values = files.read_values(inside, part.path, np.float32)
+        celsius.append(files.to_celsius(values, units, f"{part.variable} in {part.path}", missing))
         days.append(part.days[kept])
     all_days, order = np.unique(np.concatenate(days), return_index=True)
-    heights = files.elevation(source.heights)
+    heights = files.elevation(source.heights, missing)
     if heights is None:
         raise ValueError(f"{source.heights} has no elevation any more: was it changed?")
     region = Region(lat, lon, all_days, interpolate(*heights, lat, lon), np.concatenate(celsius)[order])

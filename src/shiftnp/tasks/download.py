@@ -69,9 +69,15 @@ def cache() -> Path:
     return Path(pooch.os_cache("shiftnp")) / "data"
 
 
+def data_folder() -> Path | None:
+    """The folder that SHIFTNP_DATA names, None if it is not set."""
+    place = os.environ.get(VARIABLE)
+    return Path(place).expanduser() if place else None
+
+
 def folders(folder: Path | str | None = None) -> Iterator[Path]:
     """Where data is looked for, in this order: `folder`, SHIFTNP_DATA, the user's cache."""
-    for place in (folder, os.environ.get(VARIABLE)):
+    for place in (folder, data_folder()):
         if place:
             yield Path(place).expanduser()
     yield cache()

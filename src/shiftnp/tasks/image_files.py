@@ -8,7 +8,6 @@ import logging
 import math
 import pickle
 import tarfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ from jaxtyping import UInt8
 from torch.utils.data import get_worker_info
 
 from shiftnp.tasks.download import find
+from shiftnp.tasks.reading import reading
 
 log = logging.getLogger(__name__)
 
-BROKEN = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, pickle.UnpicklingError)
 CIFAR_BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 FORMS = ("", ".bin")  # pickles and binaries
 CIFAR_FILES = (
@@ -75,17 +74,15 @@ def read_images(dataset: str, part: str, folder: Path | str | None = None) -> UI
 
 def read_idx(path: Path) -> UInt8[np.ndarray, "n *shape"]:
     """An array of bytes in the IDX format of MNIST, gzipped or not."""
-    data = path.read_bytes()
-    if data[:2] == b"\x1f\x8b":
-        try:
+    with reading(path, "an IDX file"):
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-        except BROKEN as error:
-            raise ValueError(f"{path} is damaged ({error}): remove it or get it again.") from error
     if len(data) < 8 or data[:3] != b"\0\0\x08":
         raise ValueError(f"{path} is no IDX file of bytes: replace it.")
     start = 4 + 4 * data[3]
     shape = [int(n) for n in np.frombuffer(data[4:start], ">u4")]
-    if len(data) - start != math.prod(shape):
+    if len(shape) != data[3] or len(data) - start != math.prod(shape):
         raise ValueError(f"{path} should hold {math.prod(shape)} values, not {len(data) - start}: get it again.")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()  # writable, as torch wants it
 
@@ -101,7 +98,7 @@ def read_cifar(path: Path, part: str) -> UInt8[np.ndarray, "n 32 32 3"]:
         return _leading(parts, [sheet.name for sheet in sheets], path)
     wanted = CIFAR_BATCHES[part]
     found: dict[str, UInt8[np.ndarray, "n 32 32 3"]] = {}
-    try:
+    with reading(path, "CIFAR-10"):
         if path.is_dir():
             for file in path.iterdir():
                 if file.stem in wanted and file.suffix in FORMS:
@@ -112,8 +109,6 @@ def read_cifar(path: Path, part: str) -> UInt8[np.ndarray, "n 32 32 3"]:
                     name, content = Path(member.name), archive.extractfile(member)
                     if name.stem in wanted and name.suffix in FORMS and content is not None:
                         found[name.stem] = read_batch(content.read(), binary=name.suffix == ".bin")
-    except (*BROKEN, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged or not CIFAR-10 ({error}): remove it or get it again.") from error
     return _leading(found, wanted, path)
 
 
@@ -143,12 +138,12 @@ def read_sheet(path: Path) -> UInt8[np.ndarray, "n 32 32 3"]:
     """An RGB picture whose rows of 1024 pixels are one image of 32 x 32 each."""
     from PIL import Image
 
-    with Image.open(path) as sheet:
-        if sheet.mode != "RGB" or sheet.width != 1024:
-            raise ValueError(
-                f"{path} must be an RGB picture 1024 wide, not {sheet.mode} and {sheet.width}: replace it."
-            )
-        return np.array(sheet).reshape(-1, 32, 32, 3)
+    with reading(path, "a PNG picture"), Image.open(path) as sheet:
+        mode, width = sheet.mode, sheet.width
+        pixels = np.array(sheet) if (mode, width) == ("RGB", 1024) else None
+    if pixels is None:
+        raise ValueError(f"{path} must be an RGB picture 1024 wide, not {mode} and {width}: replace it.")
+    return pixels.reshape(-1, 32, 32, 3)
 
 
 def _latin1(text: str, encoding: str = "latin1") -> bytes:

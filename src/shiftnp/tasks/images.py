@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -17,8 +16,9 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
+from shiftnp.tasks import checks
 from shiftnp.tasks.base import Task, TestSet, generator_for
-from shiftnp.tasks.download import VARIABLE
+from shiftnp.tasks.download import data_folder
 from shiftnp.tasks.image_files import DATASETS, read_images
 
 SPLITS = ("train", "valid", "test")
@@ -56,15 +56,16 @@ class ImageTask(Task):
     dx = 2
 
     def __post_init__(self) -> None:
-        if self.dataset not in DATASETS:
-            raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}.")
-        if self.split not in SPLITS:
-            raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {self.split!r}.")
+        checks.one_of("dataset", self.dataset, tuple(DATASETS))
+        checks.one_of("split", self.split, SPLITS)
+        checks.flag("translated", self.translated)
+        for name in ("canvas", "limit", "targets"):
+            checks.whole(name, getattr(self, name), least=1, optional=True)
+        checks.whole("seed", self.seed)
+        object.__setattr__(self, "context", checks.numbers("context", self.context, 2))
+        object.__setattr__(self, "path", checks.path_or_none("path", self.path))
         if self.side < self._width:
             raise ValueError(f"canvas must not be smaller than the images of {self._width} pixels, got {self.canvas}.")
-        for name, number in (("limit", self.limit), ("targets", self.targets)):
-            if number is not None and number < 1:
-                raise ValueError(f"{name} must be positive or None, got {number}.")
         low, high = self._points
         if not (0 <= low <= high and self.context[1] < 1):
             raise ValueError(f"context must be a range of shares of the pixels, below one, got {self.context}.")
@@ -134,7 +135,7 @@ class ImageTask(Task):
         return "test" if self.split == "test" else "train"
 
     def _stock(self) -> UInt8[Tensor, "n w w dy"]:
-        return load(self.dataset, self._part, self.path, os.environ.get(VARIABLE))
+        return load(self.dataset, self._part, self.path, data_folder())
 
     def _indices(self) -> range:
         """Which images of the file are those of the split."""
@@ -195,8 +196,8 @@ class ImageTestSet(TestSet):
 
 
 @lru_cache(maxsize=4)
-def load(dataset: str, part: str, folder: Path | str | None, variable: str | None = None) -> UInt8[Tensor, "n w w dy"]:
-    """The images of a file, read once. `variable` is that of the environment: with another one they are read again."""
+def load(dataset: str, part: str, folder: Path | str | None, root: Path | None = None) -> UInt8[Tensor, "n w w dy"]:
+    """The images of a file, read once; again if `root`, the folder that SHIFTNP_DATA names, changes."""
     return torch.from_numpy(read_images(dataset, part, folder))
 
 

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
+from shiftnp.tasks import checks
 from shiftnp.tasks.base import Task, TestSet, generator_for
 from shiftnp.tasks.scaling import Scaling, moments
 from shiftnp.tasks.table_files import Table, read_frame, read_table
@@ -48,6 +49,7 @@ class TableTask(Task):
             as 2023-06-14), rows as the table has them.
         seed: of dealing them out at random.
         drop_missing: leave out rows that lack an input or their group, instead of refusing the table.
+        missing: numbers that mean "not observed", for instance -9999.
         scaling: a standardisation to use instead of that of the training rows.
         frame: a pandas DataFrame instead of a file.
     """
@@ -65,41 +67,53 @@ class TableTask(Task):
     order: Order = "random"
     seed: int = 0
     drop_missing: bool = False
+    missing: Sequence[float] = ()
     scaling: Scaling | None = None
     frame: Any = field(default=None, repr=False)
     dx: int = field(init=False)
     dy: int = field(init=False)
 
     def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        put("path", checks.path_or_none("path", self.path))
         for name in ("inputs", "outputs", "block"):
-            if isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} must be a list of columns, got the string {getattr(self, name)!r}.")
+            put(name, checks.names(name, getattr(self, name)))
         if not self.inputs or not self.outputs:
             raise ValueError("inputs and outputs must name at least one column each.")
         if both := set(self.inputs) & set(self.outputs):
             raise ValueError(f"outputs must not be inputs as well, got {', '.join(sorted(both))} as both.")
         if unknown := set(self.block) - set(self.inputs):
             raise ValueError(f"block must name some of the inputs, got {', '.join(sorted(unknown))}.")
+        checks.text_or_none("group", self.group)
         if (self.path is None) == (self.frame is None):
             raise ValueError("either path or frame must be given, and not both.")
+        if self.frame is not None and not (hasattr(self.frame, "columns") and hasattr(self.frame, "iloc")):
+            raise ValueError(f"frame must be a pandas DataFrame, got {type(self.frame).__name__}.")
         for name, kind in (("holdout", Holdout), ("split", Split), ("order", Order)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}.")
+            checks.one_of(name, getattr(self, name), get_args(kind))
+        put("context", checks.numbers("context", self.context, 2))
+        put("shares", checks.numbers("shares", self.shares, 3))
+        put("missing", checks.numbers("missing", self.missing, single=True))
         if not 0 <= self.context[0] <= self.context[1] <= 1:
             raise ValueError(f"context must be a range of shares between 0 and 1, got {self.context}.")
-        if min(self.shares) <= 0 or self.points < 2:
-            raise ValueError(f"shares must be positive and points at least 2, got {self.shares} and {self.points}.")
-        if self.path is not None:
-            object.__setattr__(self, "path", str(self.path))  # a task can be written as JSON
-        object.__setattr__(self, "dx", len(self.inputs))
-        object.__setattr__(self, "dy", len(self.outputs))
+        if min(self.shares) <= 0:
+            raise ValueError(f"shares must be positive, got {self.shares}.")
+        checks.whole("points", self.points, least=2)
+        checks.whole("seed", self.seed)
+        checks.flag("drop_missing", self.drop_missing)
+        if isinstance(self.scaling, dict):
+            put("scaling", Scaling(**self.scaling))
+        put("dx", len(self.inputs))
+        put("dy", len(self.outputs))
 
     @cached_property
     def table(self) -> Table:
         """All rows, in their own units."""
         frame = read_frame(Path(self.path).expanduser()) if self.path is not None else self.frame
         where = "the frame" if self.path is None else str(self.path)
-        return read_table(frame, self.inputs, self.outputs, self.group, self.drop_missing, where)
+        return read_table(frame, self.inputs, self.outputs, self.group, self.drop_missing, where, self.missing)
 
     @cached_property
     def standardisation(self) -> Scaling:
