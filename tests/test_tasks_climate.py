@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import pickle
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal
 
+from shiftnp.tasks import hdf5_check
 from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.climate import ClimateTask, split_times
 from shiftnp.tasks.climate_files import date
@@ -300,6 +302,100 @@ def test_refusals_say_what_to_do(tmp_path, monkeypatch):
         ClimateTask(tmp_path / "zip.nc").sample(1, generator())
     with pytest.raises(FileNotFoundError, match=r"nowhere.nc"):
         ClimateTask(tmp_path / "nowhere.nc").sample(1, generator())
+
+
+@pytest.mark.parametrize("name", ["a.nc", "a.cdf", "a.zarr", "a.npz"])
+def test_damaged_files_are_one_sentence(tmp_path, name):
+    path = tmp_path / name
+    if name.endswith("npz"):
+        hours = np.arange(60) * 6
+        field = (celsius(LAT, LON, hours) + 273.15).astype(np.float32)
+        np.savez(path, lat=LAT, lon=LON, time_h=hours, t2m_K=field, elevation_m=heights(LAT, LON))
+    else:
+        write(path)
+    check_against = ClimateTask(path).sample(1, generator())
+    assert check_against.yc.isfinite().all()
+    broken = tmp_path / f"broken{path.suffix}"
+    if path.is_dir():
+        path.rename(broken)
+        chunk = next(p for p in sorted((broken / "t2m").rglob("*")) if p.is_file() and p.suffix != ".json")
+        chunk.write_bytes(chunk.read_bytes()[:-20])
+    else:
+        broken.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(ValueError, match=r"is damaged or not .* \(.+\): get it again or convert it\.$") as error:
+        ClimateTask(broken).sample(1, generator())
+    assert str(error.value).startswith(str(broken))
+    assert "\n" not in str(error.value)
+
+
+def test_damaged_metadata_of_zarr_are_one_sentence(tmp_path, caplog):
+    for name, content in (("orog", b"{"), ("t2m", b"[1]"), ("lat", None)):
+        path = write(tmp_path / f"{name}.zarr")
+        file = path / name / "zarr.json"
+        file.unlink() if content is None else file.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name}.*get ") as error:
+            ClimateTask(path).sample(1, generator())
+        assert "\n" not in str(error.value)
+    gc.collect()  # when zarr's threads report what nobody asked for
+    assert not caplog.records
+
+
+def test_a_file_that_blocks_or_crashes_the_library_is_refused(tmp_path, monkeypatch):
+    good = write(tmp_path / "a.nc", hours=np.arange(20) * 6.0)
+    blocks = tmp_path / "blocks.nc"
+    os.mkfifo(blocks)  # opening it waits for a writer, forever
+    monkeypatch.setattr(hdf5_check, "SECONDS", 5.0)
+    with pytest.raises(ValueError, match=r"blocks.nc is damaged or very slow to read \(opening it took more than 7 s"):
+        hdf5_check.check_hdf5([good, blocks])
+    crash = tmp_path / "crash.py"
+    crash.write_text("import os; print(flush=True); os.abort()")
+    monkeypatch.setattr(hdf5_check, "__file__", str(crash))
+    other = write(tmp_path / "b.nc", hours=np.arange(20) * 6.0)
+    with pytest.raises(ValueError, match=r"b.nc is damaged \(it crashes the HDF5 library\): get it again\."):
+        hdf5_check.check_hdf5([good, other])
+
+
+def test_files_are_checked_once(tmp_path, monkeypatch):
+    paths = [write(tmp_path / f"{i}.nc", hours=720.0 * i + np.arange(20) * 6.0) for i in range(3)]
+    started = []
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: started.append(1) or run(*args, **kwargs))
+    for _ in range(2):
+        ClimateTask(tmp_path / "*.nc", size=(4, 4, 2)).sample(1, generator())
+    assert len(started) == 1
+    paths[0].write_bytes(paths[0].read_bytes()[:3000])
+    with pytest.raises(ValueError, match=r"0.nc is damaged or not a NetCDF 4 file \(.*truncated file"):
+        hdf5_check.check_hdf5(paths)
+
+
+@pytest.mark.parametrize("value", [9.96921e36, -9999.0, 1e20])
+def test_undeclared_fill_values_are_refused_and_can_be_declared(tmp_path, value):
+    path = write(tmp_path / "a.nc")
+    with xr.open_dataset(path, engine="h5netcdf") as data:
+        data = data.load()
+    spoilt = data.copy(deep=True)
+    spoilt["t2m"].values[:, (LAT > 46), 35:40] = value
+    spoilt["t2m"].encoding.pop("_FillValue", None)
+    spoilt.to_netcdf(tmp_path / "spoilt.nc", engine="h5netcdf", encoding={"t2m": {"_FillValue": None}})
+    with pytest.raises(ValueError, match=r"t2m in .*spoilt.nc has .* in \d+ places.*_FillValue") as error:
+        ClimateTask(tmp_path / "spoilt.nc").sample(1, generator())
+    assert f"{value:g}" in str(error.value)
+    check_against_the_formula(ClimateTask(tmp_path / "spoilt.nc", missing=(value,)))
+    flooded = data.copy(deep=True)
+    flooded["orog"].values[20:25, 35:60] = -9999
+    flooded.to_netcdf(tmp_path / "flooded.nc", engine="h5netcdf")
+    with pytest.warns(UserWarning, match=r"orog in .*flooded.nc is -9999 in 125 places.*missing=\(-9999,\)"):
+        ClimateTask(tmp_path / "flooded.nc").sample(1, generator())
+    task = ClimateTask(tmp_path / "flooded.nc", missing=(-9999,))
+    assert task._region.elevation[np.isfinite(task._region.elevation)].min() > 100
+
+
+def test_coordinates_that_are_not_degrees_are_refused(tmp_path):
+    wrong = {"nan": np.where(LAT == 50.25, np.nan, LAT), "far": LAT * 1e3, "twice": np.where(LAT == 50.25, 49.75, LAT)}
+    for name, lat in wrong.items():
+        path = write(tmp_path / f"{name}.nc", lat=lat)
+        with pytest.raises(ValueError, match=rf"{name}.nc has a lat that is not degrees, or some of them twice"):
+            ClimateTask(path).sample(1, generator())
 
 
 def test_elevation_between_grid_points():

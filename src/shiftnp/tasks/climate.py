@@ -20,7 +20,7 @@ from shiftnp.tasks import checks
 from shiftnp.tasks.base import Task, TestSet
 from shiftnp.tasks.climate_files import date
 from shiftnp.tasks.climate_grid import REGIONS, Box, Region, Source, covers, open_source
-from shiftnp.tasks.scaling import Scaling, moments
+from shiftnp.tasks.scaling import Scaling, moments, scaling_or_none
 
 Split = Literal["train", "valid", "test"]
 
@@ -94,8 +94,7 @@ class ClimateTask(Task):
         put("context", checks.numbers("context", self.context, 2))
         put("shares", checks.numbers("shares", self.shares, 3))
         put("missing", checks.numbers("missing", self.missing, single=True))
-        if isinstance(self.scaling, dict):
-            put("scaling", Scaling(**self.scaling))
+        put("scaling", scaling_or_none(self.scaling))
         checks.one_of("split", self.split, get_args(Split))
         checks.text_or_none("variable", self.variable)
         checks.number("min_share", self.min_share)
@@ -200,8 +199,13 @@ class ClimateTask(Task):
         means, stds = (*scaling.x_mean, *scaling.y_mean), (*scaling.x_std, *scaling.y_std)
         return [((v - m) / s).astype(np.float32) for v, m, s in zip(values, means, stds, strict=True)]
 
+    @property
+    def _file(self) -> Path:
+        """The first file, for errors."""
+        return self.source.parts[0].path
+
     def _splits(self, data: Region) -> Int[np.ndarray, " t"]:
-        return split_times(len(data.days), self.size[2], self.shares, self.rounds, self.gap)
+        return split_times(len(data.days), self.size[2], self.shares, self.rounds, self.gap, f"{self._file}: ")
 
     @cached_property
     def _starts(self) -> Int[np.ndarray, "k 3"]:
@@ -210,8 +214,8 @@ class ClimateTask(Task):
         if data.celsius.shape[1] < height or data.celsius.shape[2] < width:
             rows, columns = data.celsius.shape[1:]
             raise ValueError(
-                f"The region has {rows} x {columns} points at stride {self.stride[:2]}, too few for crops of "
-                f"{height} x {width}: choose a smaller `size` or a larger region."
+                f"The region has {rows} x {columns} points of {self._file} at stride {self.stride[:2]}, too few for "
+                f"crops of {height} x {width}: choose a smaller `size` or a larger region."
             )
         split = self._splits(data)
         steps = np.diff(data.days)
@@ -230,14 +234,15 @@ class ClimateTask(Task):
         starts = np.argwhere(enough & wanted[:, None, None])
         if not len(starts):
             raise ValueError(
-                f"No crop of {height} x {width} x {length} points for split {self.split!r} has {self.min_share:.0%} of "
-                "its points there: choose a smaller `size` or `min_share`, or a region with more land."
+                f"No crop of {height} x {width} x {length} points of {self._file} for split {self.split!r} has "
+                f"{self.min_share:.0%} of its points there: choose a smaller `size` or `min_share`, or a region with "
+                "more land."
             )
         return starts
 
 
 def split_times(
-    n: int, length: int, shares: tuple[float, float, float], rounds: int, gap: int
+    n: int, length: int, shares: tuple[float, float, float], rounds: int, gap: int, where: str = ""
 ) -> Int[np.ndarray, " n"]:
     """0 (training), 1 (validation), 2 (tests) or -1 (left out) for `n` times, in stretches of at least `length`."""
     share = np.asarray(shares, np.float64) / sum(shares)
@@ -250,8 +255,8 @@ def split_times(
         parts[0] = free - sum(parts)
         if parts[0] < length:
             raise ValueError(
-                f"{n} times are too few to train, validate and test on crops of {length} times with gaps of {gap}: "
-                f"{3 * (length + gap)} are needed, so choose more data, a smaller `size` or no `gap`."
+                f"{where}{n} times are too few to train, validate and test on crops of {length} times with gaps of "
+                f"{gap}: {3 * (length + gap)} are needed, so choose more data, a smaller `size` or no `gap`."
             )
         for k, part in enumerate(parts):
             split[start : start + part] = k

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -52,6 +53,7 @@ def open_file(path: Path) -> Any:
         options: dict[str, Any] = {}
         if path.is_dir():
             need("zarr", f"Reading {path.name}")
+            check_zarr(path)
             engine, what = xr.backends.ZarrBackendEntrypoint, "a Zarr store"
             options = {"consolidated": False}  # all stores have the rest
         else:
@@ -93,6 +95,18 @@ def first_bytes(path: Path) -> bytes:
         return file.read(4)
 
 
+def check_zarr(path: Path) -> None:
+    """Refuses a store with damaged metadata; zarr itself would print tracebacks of its threads beside its error."""
+    for folder in (path, *(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))):
+        found = [folder / name for name in ("zarr.json", ".zgroup", ".zarray", ".zattrs") if (folder / name).exists()]
+        if not found and any(entry.is_file() for entry in folder.rglob("*")):
+            raise ValueError(f"{folder} has no zarr.json or .zarray: get the Zarr store {path.name} again.")
+        for file in found:
+            with reading(file, "the metadata of a Zarr store"):
+                if not isinstance(json.loads(file.read_bytes()), dict):
+                    raise TypeError("not a JSON object")
+
+
 def read_values(array: Any, path: Path, dtype: type | None = None) -> np.ndarray:
     """The values of an array in a file, read now, and converted to `dtype` if that is given."""
     if array.nbytes > _memory():
@@ -123,7 +137,7 @@ def _coordinate(data: Any, name: str, path: Path) -> Float[np.ndarray, " n"]:
 
 def _open_npz(path: Path, xr: Any) -> Any:
     """An npz with `lat`, `lon`, `time_h` or `month` (since 1970-01), `elevation_m` and a temperature `NAME_K`."""
-    with reading(path, "an npz file"), np.load(path, allow_pickle=False) as arrays:
+    with reading(path, "an npz file"), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         names = {name: arrays[name] for name in arrays.files}
     unit = "h" if "time_h" in names else "M" if "month" in names else None
     if unit is None or not {"lat", "lon"} <= names.keys():

@@ -78,11 +78,11 @@ def read_idx(path: Path) -> UInt8[np.ndarray, "n *shape"]:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-    if len(data) < 8 or data[:3] != b"\0\0\x08":
+    start = 4 + 4 * data[3] if len(data) > 4 else 4
+    if data[:3] != b"\0\0\x08" or len(data) <= start:
         raise ValueError(f"{path} is no IDX file of bytes: replace it.")
-    start = 4 + 4 * data[3]
     shape = [int(n) for n in np.frombuffer(data[4:start], ">u4")]
-    if len(shape) != data[3] or len(data) - start != math.prod(shape):
+    if len(data) - start != math.prod(shape):
         raise ValueError(f"{path} should hold {math.prod(shape)} values, not {len(data) - start}: get it again.")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()  # writable, as torch wants it
 
@@ -150,8 +150,11 @@ def _latin1(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin1")
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """Reads pickles of plain objects, bytes and numpy arrays; one that asks for anything else could run any code."""
+class _ArraysOnly(pickle._Unpickler):
+    """Reads pickles of plain objects, bytes and numpy arrays; one that asks for anything else could run any code.
+
+    The unpickler in Python, because the one in C reserves up to 64 GB for a damaged number.
+    """
 
     ALLOWED = {  # noqa: RUF012
         ("numpy.core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],

@@ -162,9 +162,7 @@ def _is_whole(path: Path, simulation: Simulation) -> bool:
 def read_trajectory(path: Path) -> np.ndarray:
     """The trajectory in a file, `[time, 2, x, y]`, mapped into memory."""
     with reading(path, "an array in numpy's .npy format"):
-        data = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(data, np.ndarray):  # an npz file
-            raise TypeError("it holds several arrays")
+        data = np.lib.format.open_memmap(path, mode="r")
     if data.ndim != 4 or data.shape[1] != 2 or not data.size:
         raise ValueError(f"{path} has shape {list(data.shape)}, but a trajectory is [time, 2, x, y].")
     if not np.issubdtype(data.dtype, np.floating):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,12 +21,14 @@ def reading(path: Path, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except FileNotFoundError as error:
-        if not path.exists():
-            raise FileNotFoundError(f"No file {path}.") from error
-        raise ValueError(f"{path} is incomplete ({reason(error)}): get it again.") from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the system's: no permission, a failing disk
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # readers complain of files that they themselves leave open
+            traceback.clear_frames(error.__traceback__)
+        if isinstance(error, FileNotFoundError) and not path.exists():
+            raise FileNotFoundError(f"No file {path}.") from error
+        system = isinstance(error, OSError) and error.errno is not None  # no permission, a failing disk
+        if system and not isinstance(error, FileNotFoundError):
             raise OSError(f"{path} cannot be read ({reason(error)}).") from error
         raise ValueError(f"{path} is damaged or not {what} ({reason(error)}): get it again or convert it.") from error
 

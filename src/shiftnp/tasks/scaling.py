@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -55,6 +56,18 @@ class Scaling:
         """Standard deviations of outputs in their own units, in float64."""
         std = std.double()
         return std * std.new_tensor(self.y_std)
+
+
+def scaling_or_none(value: Any) -> Scaling | None:
+    """A scaling as it is or as JSON holds it; None stays None."""
+    if isinstance(value, dict):
+        try:
+            return Scaling(**value)
+        except TypeError:
+            pass
+    if value is None or isinstance(value, Scaling):
+        return value
+    raise ValueError(f"scaling must be a Scaling, got {value!r}.")
 
 
 def moments(values: Float[np.ndarray, "*any"], weights: Float[np.ndarray, "*any"] | None = None) -> tuple[float, float]:

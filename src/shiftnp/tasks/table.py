@@ -17,7 +17,7 @@ from torch.distributions import Distribution
 from shiftnp.batch import Batch
 from shiftnp.tasks import checks
 from shiftnp.tasks.base import Task, TestSet, generator_for
-from shiftnp.tasks.scaling import Scaling, moments
+from shiftnp.tasks.scaling import Scaling, moments, scaling_or_none
 from shiftnp.tasks.table_files import Table, read_frame, read_table
 
 Split = Literal["train", "valid", "test"]
@@ -103,8 +103,7 @@ class TableTask(Task):
         checks.whole("points", self.points, least=2)
         checks.whole("seed", self.seed)
         checks.flag("drop_missing", self.drop_missing)
-        if isinstance(self.scaling, dict):
-            put("scaling", Scaling(**self.scaling))
+        put("scaling", scaling_or_none(self.scaling))
         put("dx", len(self.inputs))
         put("dy", len(self.outputs))
 
@@ -112,8 +111,12 @@ class TableTask(Task):
     def table(self) -> Table:
         """All rows, in their own units."""
         frame = read_frame(Path(self.path).expanduser()) if self.path is not None else self.frame
-        where = "the frame" if self.path is None else str(self.path)
-        return read_table(frame, self.inputs, self.outputs, self.group, self.drop_missing, where, self.missing)
+        return read_table(frame, self.inputs, self.outputs, self.group, self.drop_missing, self._where, self.missing)
+
+    @property
+    def _where(self) -> str:
+        """What the table is called in errors."""
+        return "the frame" if self.path is None else str(self.path)
 
     @cached_property
     def standardisation(self) -> Scaling:
@@ -133,7 +136,10 @@ class TableTask(Task):
         edges = np.rint(n * np.cumsum(self.shares) / sum(self.shares)).astype(int)[:2]
         if min(edges[0], edges[1] - edges[0], n - edges[1]) < 1:
             what = "rows" if group is None else f"groups of {self.group!r}"
-            raise ValueError(f"{n} {what} are too few to train, validate and test: give more data or other `shares`.")
+            raise ValueError(
+                f"{n} {what} in {self._where} are too few to train, validate and test: give more data or other "
+                "`shares`."
+            )
         dealt = (
             np.arange(n) if self.order == "sorted" else torch.randperm(n, generator=generator_for(self.seed, 0)).numpy()
         )
@@ -153,7 +159,7 @@ class TableTask(Task):
         sets = [(a, b) for a, b in sets if len(a) > 1 and np.isfinite(b).all(1).any()]
         if not sets:
             raise ValueError(
-                f"No data set of the split {self.split!r} has two rows, one of them with all of "
+                f"No data set of the split {self.split!r} of {self._where} has two rows, one of them with all of "
                 f"{', '.join(self.outputs)}: choose another `group`, fewer `outputs` or give more data."
             )
         return sets

@@ -122,6 +122,7 @@ def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Fl
             column if types.is_datetime64_any_dtype(column) else pd.to_datetime(column, format="ISO8601", utc=True)
         )
         moments = moments.dt.tz_localize("UTC") if moments.dt.tz is None else moments.dt.tz_convert("UTC")
+        days = ((moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64)
     except (ValueError, TypeError, OverflowError) as error:
         bad = pd.to_numeric(column, errors="coerce").isna() & column.notna()
         example = column[bad].iloc[0] if bad.any() else column.iloc[0]
@@ -129,5 +130,4 @@ def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Fl
         raise ValueError(
             f"Column {name!r} of {where} must hold {kinds}, has {shorten(str(example), 40)!r}: convert it first."
         ) from error
-    days = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-    return days.to_numpy(dtype=np.float64), f"{name} (days since 1970-01-01)"
+    return days, f"{name} (days since 1970-01-01)"
