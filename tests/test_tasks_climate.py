@@ -398,6 +398,15 @@ def test_coordinates_that_are_not_degrees_are_refused(tmp_path):
             ClimateTask(path).sample(1, generator())
 
 
+def test_missing_times_and_single_rows_are_refused(tmp_path):
+    path = write(tmp_path / "a.nc", hours=np.where(np.arange(60) == 7, np.nan, np.arange(60) * 6.0))
+    with pytest.raises(ValueError, match=r"a.nc has missing times"):
+        ClimateTask(path).sample(1, generator())
+    row = write(tmp_path / "row.nc", lat=LAT[:1])
+    with pytest.raises(ValueError, match=r"orog in .*row.nc has \(1, 72\) points, but a grid needs 2 x 2"):
+        ClimateTask(write(tmp_path / "b.nc"), elevation=row).sample(1, generator())
+
+
 def test_elevation_between_grid_points():
     lat, lon = np.array([2.0, 1.0, 0.0]), np.array([0.0, 120.0, 240.0])
     values = lat[:, None] * 10 + np.array([0.0, 1.0, np.nan])

@@ -9,7 +9,7 @@ import torch
 from torch.distributions import Independent, Normal
 
 from shiftnp.tasks.scaling import Scaling
-from shiftnp.tasks.table import TableTask, some
+from shiftnp.tasks.table import TableTask, subsample
 
 pd = pytest.importorskip("pandas")
 
@@ -172,9 +172,9 @@ def test_long_tables_are_thinned():
     task = TableTask(frame=stations(days=100, each=100), points=40, **ROLES)
     for rows in rows_of(task, task.sample(8, generator())):
         assert len(rows) == 40 == len(set(rows))
-    drawn = np.concatenate([some(1000, 10, generator(i)) for i in range(500)])
+    drawn = np.concatenate([subsample(1000, 10, generator(i)) for i in range(500)])
     assert drawn.mean() == pytest.approx(499.5, abs=15)
-    assert all(len(set(some(1000, 10, generator(i)))) == 10 for i in range(50))
+    assert all(len(set(subsample(1000, 10, generator(i)))) == 10 for i in range(50))
 
 
 @pytest.mark.parametrize(

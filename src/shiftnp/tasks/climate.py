@@ -1,4 +1,4 @@
-"""Temperatures over latitude, longitude, time and elevation, from climate files (the paper's environmental data)."""
+"""Air temperature over latitude, longitude, time and elevation, from climate files such as ERA5 (as in the paper)."""
 
 from __future__ import annotations
 
@@ -30,32 +30,33 @@ OUTPUTS = ("temperature (degrees Celsius)",)
 
 @dataclass(frozen=True)
 class ClimateTask(Task):
-    """Crops of a temperature field: a few points are the context, all others the targets.
+    """Crops of a temperature field: a random part of the points is the context, all others are the targets.
 
-    Every crop of `size` points that lies in the region and in the times of its split, and of which enough is there, is
-    drawn with equal odds. Of its `N` points that are there (none are over sea in land data), `N_c ~ U(N/100, N/3)` are
-    context; the share is drawn once a batch. Inputs and output are standardised, see `standardisation`.
+    Crops of `size` grid points inside the region and the times of the split are drawn uniformly, except those with too
+    many missing values. Of the `N` points of a crop that are not missing (in land data, those at sea are),
+    `N_c ~ U(N/100, N/3)` are context; the share is drawn once per batch. Inputs and output are standardised, see
+    `standardisation`.
 
-    Times are split in rounds: a stretch for training, one for validation, one for tests, and again, so that each sees
-    all seasons; a crop lies in one stretch. Training, validation and test crops thus share no time, whatever their
-    region, and the same holds where test regions overlap the training region.
+    Times are split into alternating blocks for training, validation and tests, so that each split sees all seasons; a
+    crop lies in one block. Training, validation and test crops therefore share no time, even where their regions
+    overlap.
 
     Args:
         path: a NetCDF, Zarr or npz file, a pattern ("data/Tair_*.nc") or a folder; None: climate/ in SHIFTNP_DATA.
             Files on one grid are joined in time. Of several grids that cover `region`, that with most times is taken.
-        region: where to train, "central", "west" or "north" (the paper's), or a box (least and largest latitude, least
-            and largest longitude). A box has its lower edges and not its upper ones, so that neighbours share nothing.
+        region: where to train, "central", "west" or "north" (the paper's), or a box (minimum and maximum latitude,
+            minimum and maximum longitude). The maxima are excluded, so that adjacent boxes share no point.
         test_region: where crops come from instead, if given. Standardisation remains that of `region`.
-        split: which times crops come from.
+        split: the times that crops come from.
         size: points of a crop along latitude, longitude and time.
-        stride: every how many grid points are used. None for time: 6 for hourly data, else 1.
-        context: share of a crop's points that are context, from and to.
-        min_share: crops of which less is there are left out.
+        stride: use every so many grid points. None for time: 6 for hourly data, else 1.
+        context: minimum and maximum share of a crop's points that are context.
+        min_share: minimum share of a crop's points that are not missing.
         shares: of times for training, validation and tests.
-        rounds: how often the three follow each other; fewer if times are too few.
-        gap: times left out between two stretches, so that no test time is next to a training time.
+        rounds: how often the three blocks alternate; fewer if there are too few times.
+        gap: times left out between two blocks, so that no test time is next to a training time.
         variable: name of the temperature, if the file has several.
-        elevation: a file with heights or geopotential, if neither the temperature's nor one beside it has them.
+        elevation: a file with elevation or geopotential, if neither the temperature's file nor one beside it has it.
         missing: numbers that mean "not observed" though the file does not declare them as _FillValue.
         scaling: a standardisation to use instead of that of the training data.
     """
@@ -120,7 +121,7 @@ class ClimateTask(Task):
             return self.scaling
         data = self.source.load(*_named(self.region), self.stride, self.missing)
         train = self._splits(data) == 0
-        there = (data.there & train[:, None, None]).astype(np.float64)
+        there = (data.observed & train[:, None, None]).astype(np.float64)
         x = [
             moments(data.lat, there.sum((0, 2))),
             moments(data.lon, there.sum((0, 1))),
@@ -193,7 +194,7 @@ class ClimateTask(Task):
 
     @cached_property
     def _standardised(self) -> list[Float[np.ndarray, "..."]]:
-        """Latitudes, longitudes, days, elevations and temperatures in the numbers that batches have."""
+        """Standardised latitudes, longitudes, days, elevations and temperatures, in float32."""
         data, scaling = self._region, self.standardisation
         values = (data.lat, data.lon, data.days, data.elevation, data.celsius)
         means, stds = (*scaling.x_mean, *scaling.y_mean), (*scaling.x_std, *scaling.y_std)
@@ -209,7 +210,7 @@ class ClimateTask(Task):
 
     @cached_property
     def _starts(self) -> Int[np.ndarray, "k 3"]:
-        """First time, row and column of every crop that may be drawn."""
+        """First time, row and column of every crop that can be drawn."""
         data, (height, width, length) = self._region, self.size
         if data.celsius.shape[1] < height or data.celsius.shape[2] < width:
             rows, columns = data.celsius.shape[1:]
@@ -219,13 +220,13 @@ class ClimateTask(Task):
             )
         split = self._splits(data)
         steps = np.diff(data.days)
-        jump = np.flatnonzero(steps > 1.5 * np.median(steps)) + 1  # the first time after times that are missing
+        jump = np.flatnonzero(steps > 1.5 * np.median(steps)) + 1  # the first time after a gap in the data
         stretch = np.cumsum(np.isin(np.arange(len(split)), jump))
         first, last = slice(None, len(split) - length + 1), slice(length - 1, None)
         wanted = np.lib.stride_tricks.sliding_window_view(split == get_args(Split).index(self.split), length).all(1)
         wanted &= stretch[first] == stretch[last]
-        # Sums over boxes from sums over corners.
-        total = np.pad(data.there.astype(np.int32).cumsum(0).cumsum(1).cumsum(2), ((1, 0),) * 3)
+        # Sums over boxes from cumulative sums.
+        total = np.pad(data.observed.astype(np.int32).cumsum(0).cumsum(1).cumsum(2), ((1, 0),) * 3)
         for axis, n in enumerate((length, height, width)):
             total = np.take(total, np.arange(n, total.shape[axis]), axis) - np.take(
                 total, np.arange(total.shape[axis] - n), axis
@@ -244,7 +245,7 @@ class ClimateTask(Task):
 def split_times(
     n: int, length: int, shares: tuple[float, float, float], rounds: int, gap: int, where: str = ""
 ) -> Int[np.ndarray, " n"]:
-    """0 (training), 1 (validation), 2 (tests) or -1 (left out) for `n` times, in stretches of at least `length`."""
+    """0 (training), 1 (validation), 2 (tests) or -1 (left out) for `n` times, in blocks of at least `length`."""
     share = np.asarray(shares, np.float64) / sum(shares)
     rounds = max(1, min(rounds, n // (int(np.ceil(length / share.min())) + 3 * gap)))
     split = np.full(n, -1)

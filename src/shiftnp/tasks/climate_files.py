@@ -1,4 +1,4 @@
-"""What climate files hold, whoever wrote them: one temperature on a grid of latitudes, longitudes and times."""
+"""Reading climate files (NetCDF, Zarr, npz): one air temperature on a grid of latitudes, longitudes and times."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _KELVIN = {"k", "kelvin", "kelvins", "degk", "deg_k", "degrees_kelvin"}
 _CELSIUS = {"c", "degc", "deg_c", "°c", "celsius", "degree_celsius", "degrees_celsius", "degrees_c", "degreec"}
 
 
-class Contents(NamedTuple):
-    """What one file has to offer. Longitudes and the order of latitudes are the file's own."""
+class FileInfo(NamedTuple):
+    """Variable, coordinates and calendar of one file. Longitudes and the order of latitudes are the file's own."""
 
     path: Path
     variable: str
@@ -43,7 +43,7 @@ class Contents(NamedTuple):
 
 
 def open_file(path: Path) -> Any:
-    """The file as an `xarray.Dataset`, not yet read, with dimensions `time`, `lat` and `lon` if it has them."""
+    """Opens a file as a lazy `xarray.Dataset` with dimensions `time`, `lat` and `lon` if it has them."""
     xr = need("xarray", f"Reading {path.name}")
     if path.suffix == ".npz":
         data = _open_npz(path, xr)
@@ -150,7 +150,7 @@ def _open_npz(path: Path, xr: Any) -> Any:
         if values.ndim == 3:
             data[name] = (("time", "lat", "lon"), values, {"units": name.rpartition("_")[2]})
         elif values.ndim == 2:
-            # Smoothing in wave numbers leaves ripples of some metres at sea.
+            # Spectral smoothing leaves ripples of some metres at sea.
             data[name] = (("lat", "lon"), np.maximum(values, 0), {"units": "m"})
     with reading(path, "an npz file whose arrays fit together"):
         return xr.Dataset(data, coords)
@@ -159,7 +159,7 @@ def _open_npz(path: Path, xr: Any) -> Any:
 def _rename(data: Any, path: Path) -> Any:
     """The data set with its coordinates called `time`, `lat` and `lon`."""
     for new, known, axis in (("time", _TIME, "T"), ("lat", _LAT, "Y"), ("lon", _LON, "X")):
-        found = [str(name) for name in data.variables if _is(data[name], known - {"x", "y", "t"}, axis)]
+        found = [str(name) for name in data.variables if _matches(data[name], known - {"x", "y", "t"}, axis)]
         # Coordinates of cells' corners, reference times and the like are no dimensions; bare x and y are a last resort.
         found = [name for name in found if name in data.dims] or found
         found = found or [str(name) for name in data.dims if name in known and name in data.variables]
@@ -179,21 +179,23 @@ def _rename(data: Any, path: Path) -> Any:
     return data
 
 
-def _is(array: Any, known: set[str], axis: str | None = None) -> bool:
+def _matches(array: Any, known: set[str], axis: str | None = None) -> bool:
     attrs = array.attrs
     words = {str(array.name).lower(), str(attrs.get("standard_name", "")).lower(), str(attrs.get("units", "")).lower()}
     return bool(words & known) or (axis is not None and attrs.get("axis") == axis)
 
 
-def contents(path: Path, variable: str | None = None) -> Contents | None:
-    """What the file holds, or None if it holds no temperature."""
+def file_info(path: Path, variable: str | None = None) -> FileInfo | None:
+    """Variable and coordinates of a file, None if it has no temperature."""
     with open_file(path) as data:
         name = temperature(data, path, variable)
         if name is None:
             return None
         days, calendar = to_days(data["time"], path)
+        if not np.isfinite(days).all():
+            raise ValueError(f"{path} has missing times: get it again, or remove what has no time.")
         lat, lon = (_coordinate(data, axis, path) for axis in ("lat", "lon"))
-        return Contents(path, name, calendar, lat, lon, days)
+        return FileInfo(path, name, calendar, lat, lon, days)
 
 
 def temperature(data: Any, path: Path, variable: str | None = None) -> str | None:
@@ -203,15 +205,15 @@ def temperature(data: Any, path: Path, variable: str | None = None) -> str | Non
         if variable in gridded:
             return variable
         return None
-    found = [name for name in gridded if _is(data[name], _TEMPERATURE)]
-    found = found or [name for name in gridded if _is(data[name], _KELVIN | _CELSIUS)]
+    found = [name for name in gridded if _matches(data[name], _TEMPERATURE)]
+    found = found or [name for name in gridded if _matches(data[name], _KELVIN | _CELSIUS)]
     if len(found) > 1:
         raise ValueError(f"{path} has several temperatures, {listed(found)}: say which by `variable`.")
     return found[0] if found else None
 
 
-def plane(array: Any, path: Path, *dims: str) -> Any:
-    """The array with these dimensions alone, in this order; others must have size one."""
+def select_dims(array: Any, path: Path, *dims: str) -> Any:
+    """The array with dimensions `dims`, in this order; other dimensions must have size one and are dropped."""
     for dim in set(array.dims) - set(dims):
         if array.sizes[dim] > 1:
             raise ValueError(
@@ -222,7 +224,7 @@ def plane(array: Any, path: Path, *dims: str) -> Any:
 
 
 def observed(values: Float[np.ndarray, "*any"], where: str, missing: Sequence[float]) -> Float[np.ndarray, "*any"]:
-    """The values of a field with NaN where they are `missing`; refuses what no observation is as large as."""
+    """The values of a field with NaN where they are `missing`. Raises if one is 1e30 or more, warns of fill values."""
     values = mask(values, missing)
     if (bad := too_large(values)).any():
         number = values.flat[int(bad.argmax())]
@@ -237,7 +239,7 @@ def observed(values: Float[np.ndarray, "*any"], where: str, missing: Sequence[fl
 def to_celsius(
     values: Float[np.ndarray, "*any"], units: str, where: str, missing: Sequence[float] = ()
 ) -> Float[np.ndarray, "*any"]:
-    """Temperatures in degrees Celsius, float32; without units, the numbers themselves tell. `missing` become NaN."""
+    """Temperatures in degrees Celsius, float32, NaN where `missing`; without units, values above 150 are kelvins."""
     if (found := suspect(mask(values, missing))) is not None:
         raise ValueError(
             f"{where} has {found[0]:g} in {found[1]} places, far from all other values: if it is a fill value, declare "
@@ -268,21 +270,25 @@ def elevation(
     with open_file(path) as data:
         for name, array in data.data_vars.items():
             others = [dim for dim in array.dims if dim not in ("lat", "lon") and array.sizes[dim] > 1]
-            if others or not _is(array, _ELEVATION) or not {"lat", "lon"} <= set(array.dims):
+            if others or not _matches(array, _ELEVATION) or not {"lat", "lon"} <= set(array.dims):
                 continue
-            metres = read_values(plane(array, path, "lat", "lon"), path, np.float64)
+            metres = read_values(select_dims(array, path, "lat", "lon"), path, np.float64)
             metres = observed(metres, f"{name} in {path}", missing)
             units = str(array.attrs.get("units", "m")).replace(" ", "")
             if units in ("m**2s**-2", "m2s-2", "m^2s^-2", "m2/s2", "m^2/s^2"):
-                metres = np.maximum(metres / GRAVITY, 0)  # geopotentials ripple around zero at sea
+                metres = np.maximum(metres / GRAVITY, 0)  # spectral ripples around zero at sea
             elif units not in ("m", "metre", "metres", "meter", "meters"):
                 raise ValueError(f"{name} in {path} is in {shorten(units, 40)!r}: convert it to metres.")
+            if min(metres.shape) < 2:
+                raise ValueError(
+                    f"{name} in {path} has {metres.shape} points, but a grid needs 2 x 2: name another file."
+                )
             return _coordinate(data, "lat", path), _coordinate(data, "lon", path), metres
     return None
 
 
 def to_days(time: Any, path: Path) -> tuple[Float[np.ndarray, " t"], str]:
-    """Days since 1970-01-01, counted in the calendar that is named beside them."""
+    """Times as days since 1970-01-01, and the calendar in which they are counted."""
     values = read_values(time, path)
     if np.issubdtype(values.dtype, np.datetime64):
         return (values - np.datetime64("1970-01-01", "ns")) / np.timedelta64(1, "D"), "standard"
@@ -294,7 +300,7 @@ def to_days(time: Any, path: Path) -> tuple[Float[np.ndarray, " t"], str]:
 
 
 def date(days: float, calendar: str) -> str:
-    """Such a number of days as a date and hour."""
+    """Days since 1970-01-01 as a date and time, in the given calendar."""
     if calendar == "standard":
         return str(np.datetime64(round(days * 1440), "m")).replace("T", " ")
     cftime = need("cftime", f"The calendar {calendar!r}")
@@ -303,5 +309,5 @@ def date(days: float, calendar: str) -> str:
 
 
 def data_files(paths: Iterable[Path]) -> list[Path]:
-    """Those of the paths that look like climate data, in order."""
+    """The paths with a suffix of climate files, sorted."""
     return sorted(path for path in paths if path.suffix in SUFFIXES)

@@ -1,4 +1,4 @@
-"""Reading image data sets from the forms in which they are passed around, as uint8 `[n, height, width, channels]`."""
+"""Reading MNIST (IDX) and CIFAR-10 (archive, folder or PNG sheets) as uint8 `[n, height, width, channels]`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ DATASETS = {
 
 
 def read_images(dataset: str, part: str, folder: Path | str | None = None) -> UInt8[np.ndarray, "n side side c"]:
-    """The images of `part` ("train" or "test") that are there, in the order of their authors."""
+    """The images of `part` ("train" or "test") that the files contain, in their original order."""
     about = DATASETS[dataset]
     path = find(*about.files[part], folder=folder)
     images = read_idx(path)[..., None] if dataset == "mnist" else read_cifar(path, part)
@@ -95,7 +95,7 @@ def read_cifar(path: Path, part: str) -> UInt8[np.ndarray, "n 32 32 3"]:
     if path.suffix == ".png":
         sheets = [path] if part == "test" else [path.with_name(f"{name}.png") for name in CIFAR_BATCHES[part]]
         parts = {sheet.name: read_sheet(sheet) for sheet in sheets if sheet.exists()}
-        return _leading(parts, [sheet.name for sheet in sheets], path)
+        return _first_batches(parts, [sheet.name for sheet in sheets], path)
     wanted = CIFAR_BATCHES[part]
     found: dict[str, UInt8[np.ndarray, "n 32 32 3"]] = {}
     with reading(path, "CIFAR-10"):
@@ -109,10 +109,10 @@ def read_cifar(path: Path, part: str) -> UInt8[np.ndarray, "n 32 32 3"]:
                     name, content = Path(member.name), archive.extractfile(member)
                     if name.stem in wanted and name.suffix in FORMS and content is not None:
                         found[name.stem] = read_batch(content.read(), binary=name.suffix == ".bin")
-    return _leading(found, wanted, path)
+    return _first_batches(found, wanted, path)
 
 
-def _leading(parts: dict[str, Any], names: list[str], path: Path) -> UInt8[np.ndarray, "n 32 32 3"]:
+def _first_batches(parts: dict[str, Any], names: list[str], path: Path) -> UInt8[np.ndarray, "n 32 32 3"]:
     there = []
     for name in names:
         if name not in parts:

@@ -20,26 +20,25 @@ from shiftnp.tasks.fill_values import LARGEST
 from shiftnp.tasks.kolmogorov_files import read_trajectory
 
 SPLITS = {"train": 819, "valid": 102, "test": 103}
-"""How 1024 trajectories are shared out; other numbers in proportion."""
+"""Trajectories of each split if there are 1024; other numbers are split in proportion."""
 
 
 @dataclass(frozen=True)
 class KolmogorovTask(Task):
     """Velocity `(u, v)` at `(t, x, y)` in small crops of Kolmogorov flows.
 
-    A crop is a block of neighbouring grid points anywhere in space (the flow is periodic, and so are crops: they go on
-    at the opposite side) and time. Its inputs are scaled to `[-3, 3]`; velocities stay as they are, their root mean
-    square being about one. Context points are drawn from the block without replacement, their number once per batch,
-    and targets are the points that remain.
+    A crop is a block of adjacent grid points anywhere in space (the flow is periodic, so crops wrap around) and time.
+    Its inputs are scaled to `[-3, 3]`; velocities are not scaled, their root mean square is about one. Context points
+    are drawn from the block without replacement, their number once per batch, and the remaining points are targets.
 
     Args:
         path: a folder of trajectories `[time, 2, x, y]` as `generate` writes them, or one such `.npy` file. None: the
             folder `kolmogorov` in the folder that the environment variable SHIFTNP_DATA names.
-        split: "train", "valid" or "test". Trajectories, in the order of their names, are shared out 819 : 102 : 103.
-            Fewer than three are shared out by time instead: a last stretch for testing, one before it for validation.
-            Add trajectories before training, not after: shares move with their number.
-        points: least and largest number of context points.
-        targets: how many of the remaining points, at random. None: all.
+        split: "train", "valid" or "test". Trajectories, in the order of their names, are split 819 : 102 : 103. Fewer
+            than three are split by time instead: the last frames for tests, those before them for validation.
+            Add trajectories before training, not after: splits change with their number.
+        points: minimum and maximum number of context points.
+        targets: number of targets, drawn from the remaining points. None: all of them.
         crop: points of a crop in t, x and y.
     """
 
@@ -150,7 +149,7 @@ class KolmogorovTask(Task):
     def test_sets(self) -> dict[str, TestSet]:
         """`valid` and `test`: the same crops for everyone who has the same files, with all remaining points as targets.
 
-        Batches are small, because each has but one number of context points.
+        Batches are small, because each has one number of context points.
         """
         return {
             split: TestSet(replace(self, split=split, targets=None), seed=seed, tasks=tasks, batch_size=4)

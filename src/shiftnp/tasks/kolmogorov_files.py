@@ -34,13 +34,14 @@ def generate(
 ) -> Path:
     """Writes trajectories `0, ..., trajectories - 1` to the folder `out`, one file each, and returns the folder.
 
-    What is there already is not made again, so that the same call goes on where one was interrupted, and a call with
-    more trajectories adds to a folder. `simulation.json` in it holds the settings.
+    Trajectories that exist are kept, so that the same call continues an interrupted one, and a call with more
+    trajectories adds to a folder. `simulation.json` in it holds the settings.
 
     Args:
-        workers: processes, each with one thread; one for every processor unless told.
-        simulation: the settings, with `seed` put in; the paper's unless told.
-        quiet: show no progress.
+        seed: trajectory `i` depends on `(seed, i)` alone.
+        workers: processes, each with one thread. None: one per processor.
+        simulation: the settings, whose seed is replaced by `seed`. None: the paper's.
+        quiet: show no progress bar.
     """
     checks.whole("trajectories", trajectories, least=1)
     checks.whole("workers", workers, least=1, optional=True)
@@ -50,16 +51,16 @@ def generate(
     if folder.is_file():
         raise ValueError(f"{folder} is a file: name a folder for the trajectories.")
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
-        _claim(folder, simulation)
+    with _locked(folder):
+        _check_settings(folder, simulation)
         for left in folder.glob(".trajectory-*.part"):
             left.unlink(missing_ok=True)  # written by a process that was killed
-        _make_missing(simulation, folder, trajectories, workers or os.cpu_count() or 1, quiet)
+        _generate_missing(simulation, folder, trajectories, workers or os.cpu_count() or 1, quiet)
     return folder
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """Keeps other processes from generating into the folder; the system ends the lock of a killed one."""
     lock = FileLock(folder / ".lock")
     try:
@@ -72,9 +73,9 @@ def _alone(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _make_missing(simulation: Simulation, folder: Path, trajectories: int, workers: int, quiet: bool) -> None:
+def _generate_missing(simulation: Simulation, folder: Path, trajectories: int, workers: int, quiet: bool) -> None:
     """Generates those trajectories that are not there, with a progress bar unless `quiet`."""
-    missing = [i for i in range(trajectories) if not _is_whole(_shard(folder, i), simulation)]
+    missing = [i for i in range(trajectories) if not _is_whole(_trajectory_path(folder, i), simulation)]
     columns = (
         TextColumn("Kolmogorov flow"),
         BarColumn(),
@@ -87,18 +88,18 @@ def _make_missing(simulation: Simulation, folder: Path, trajectories: int, worke
     with Progress(*columns, speed_estimate_period=3600, disable=quiet) as progress:
         bar = progress.add_task("", total=trajectories, completed=trajectories - len(missing))
         try:
-            for _ in _work(simulation, folder, missing, workers):
+            for _ in _run(simulation, folder, missing, workers):
                 progress.advance(bar)
         except KeyboardInterrupt:
             progress.stop()
-            done = sum(_shard(folder, i).exists() for i in range(trajectories))
+            done = sum(_trajectory_path(folder, i).exists() for i in range(trajectories))
             raise SystemExit(
                 f"Stopped with {done} of {trajectories} trajectories in {folder}; the same command goes on from there."
             ) from None
 
 
-def _work(simulation: Simulation, folder: Path, indices: list[int], workers: int) -> Iterator[int]:
-    """Makes trajectories, in this process if there is but one, and gives the index of each when it is written."""
+def _run(simulation: Simulation, folder: Path, indices: list[int], workers: int) -> Iterator[int]:
+    """Generates trajectories, in this process if `workers` is one, and yields the index of each when it is written."""
     workers = min(workers, len(indices))
     if workers <= 1:
         for i in indices:
@@ -113,7 +114,7 @@ def _work(simulation: Simulation, folder: Path, indices: list[int], workers: int
         for future in as_completed([pool.submit(_write, simulation, folder, i) for i in indices]):
             yield future.result()
     except BaseException:
-        # Half a trajectory is worth nothing: whoever stops us wants to wait for none.
+        # An unfinished trajectory cannot be used, so nobody needs to wait for it.
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
         raise
@@ -137,7 +138,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _shard(folder: Path, index: int) -> Path:
+def _trajectory_path(folder: Path, index: int) -> Path:
     return folder / f"trajectory-{index:05d}.npy"
 
 
@@ -146,12 +147,12 @@ def _write(simulation: Simulation, folder: Path, index: int) -> int:
     data = simulation.trajectory(index).numpy()
     content = io.BytesIO()
     np.save(content, data)
-    write(_shard(folder, index), content.getvalue())
+    write(_trajectory_path(folder, index), content.getvalue())
     return index
 
 
 def _is_whole(path: Path, simulation: Simulation) -> bool:
-    """Whether a file holds a trajectory, for a copy may have been cut short."""
+    """Whether a file holds a complete trajectory; a copy can be truncated."""
     try:
         data = read_trajectory(path)
     except (OSError, ValueError):
@@ -170,8 +171,8 @@ def read_trajectory(path: Path) -> np.ndarray:
     return data
 
 
-def _claim(folder: Path, simulation: Simulation) -> None:
-    """Notes the settings in a new folder, and refuses one with others."""
+def _check_settings(folder: Path, simulation: Simulation) -> None:
+    """Writes the settings into a new folder, and refuses a folder with other settings."""
     note, mine = folder / "simulation.json", asdict(simulation)
     if note.exists():
         try:

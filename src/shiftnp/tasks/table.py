@@ -29,9 +29,9 @@ Order = Literal["random", "sorted"]
 class TableTask(Task):
     """Data sets from a table, each split into context and targets; inputs and outputs are standardised.
 
-    Each group of rows is one data set; without groups, the whole table is one, of which every task is a random part.
-    Groups (or rows) are dealt out to training, validation and tests once, so that these share none. A row that lacks an
-    output can be context, never a target: where it would be one it is left out, and so is a row that lacks all.
+    Each group of rows is one data set; without groups, the whole table is one, of which every task is a random subset.
+    Groups (or rows) are assigned to training, validation and tests once, so that these share none. A row with a missing
+    output can be context but not a target; a row with all outputs missing is left out.
 
     Args:
         path: a .csv, .tsv or .parquet file with a header.
@@ -39,16 +39,16 @@ class TableTask(Task):
         group: the column whose equal values make a data set, for instance a day.
         holdout: targets are points at random, or all points in a box of inputs ("block"), as when a region has no data.
         block: inputs that the box bounds; none: all of them.
-        context: share of a data set's points that are context, from and to, drawn for every task. A box with several
-            points on its edge takes all of them, and leaves somewhat fewer.
-        points: data sets with more points are thinned to so many, at random.
-        split: which groups (or rows) tasks come from.
+        context: minimum and maximum share of a data set's points that are context, drawn for every task. A box with
+            several points on its edge holds all of them out, so that the share can be slightly smaller.
+        points: data sets with more points are randomly subsampled to so many.
+        split: the groups (or rows) that tasks come from.
         shares: of groups (or rows) for training, validation and tests.
-        order: deal groups (or rows) out at random, or the first to training and the last to tests ("sorted"), which is
-            the fair one if they follow each other in time: groups by their value (text by the alphabet, so write dates
-            as 2023-06-14), rows as the table has them.
-        seed: of dealing them out at random.
-        drop_missing: leave out rows that lack an input or their group, instead of refusing the table.
+        order: assign groups (or rows) to splits at random, or the first to training and the last to tests ("sorted"),
+            which is the fair choice for a time series: groups are sorted by value (text alphabetically, so write dates
+            as 2023-06-14), rows stay as the table has them.
+        seed: of the random assignment to splits.
+        drop_missing: leave out rows with a missing input or group, instead of refusing the table.
         missing: numbers that mean "not observed", for instance -9999.
         scaling: a standardisation to use instead of that of the training rows.
         frame: a pandas DataFrame instead of a file.
@@ -140,10 +140,10 @@ class TableTask(Task):
                 f"{n} {what} in {self._where} are too few to train, validate and test: give more data or other "
                 "`shares`."
             )
-        dealt = (
+        order = (
             np.arange(n) if self.order == "sorted" else torch.randperm(n, generator=generator_for(self.seed, 0)).numpy()
         )
-        mine = np.sort(np.split(dealt, edges)[get_args(Split).index(split)])
+        mine = np.sort(np.split(order, edges)[get_args(Split).index(split)])
         if group is None:
             return [mine]
         by_group = np.argsort(group, kind="stable")
@@ -152,7 +152,7 @@ class TableTask(Task):
 
     @cached_property
     def _sets(self) -> list[tuple[Float[np.ndarray, "n dx"], Float[np.ndarray, "n dy"]]]:
-        """Standardised data sets of this split that have a target and a point besides."""
+        """Standardised data sets of this split with at least two points, one of which can be a target."""
         table, scaling = self.table, self.standardisation
         x, y = scaling.x(torch.from_numpy(table.x)).numpy(), scaling.y(torch.from_numpy(table.y)).numpy()
         sets = [(x[rows], y[rows]) for rows in self.rows(self.split)]
@@ -170,8 +170,8 @@ class TableTask(Task):
         for k in torch.randint(len(sets), (batch_size,), generator=generator).tolist():
             x, y = sets[k]
             whole = np.isfinite(y).all(1)
-            kept = some(len(x), self.points, generator)
-            if not whole[kept].any():  # a task without a target asks nothing
+            kept = subsample(len(x), self.points, generator)
+            if not whole[kept].any():  # every task needs a target
                 kept[0] = np.flatnonzero(whole)[int(torch.randint(int(whole.sum()), (), generator=generator))]
             x, y, whole = x[kept], y[kept], whole[kept]
             context, target = self._divide(x, whole, generator)
@@ -182,7 +182,7 @@ class TableTask(Task):
     def _divide(
         self, x: Float[np.ndarray, "n dx"], whole: Bool[np.ndarray, " n"], generator: torch.Generator
     ) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-        """Which points are context and which are targets; the rest is left out. Some are `whole`: with all outputs."""
+        """Masks of the context and of the targets. Only `whole` points, with all outputs observed, can be targets."""
         low, high = self.context
         u, v = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
         held = max(1, len(x) - round((low + (high - low) * u) * len(x)))
@@ -217,10 +217,10 @@ class TableTask(Task):
         return figure
 
 
-def some(n: int, most: int, generator: torch.Generator) -> Int[np.ndarray, " k"]:
+def subsample(n: int, most: int, generator: torch.Generator) -> Int[np.ndarray, " k"]:
     """All of `n` indices, or `most` different ones, in random order."""
     if n <= 16 * most:
         return torch.randperm(n, generator=generator)[:most].numpy()
-    # Of a long table a few draws, less the rare repetitions, are far cheaper than a permutation.
+    # For a long table, drawing with replacement and dropping duplicates is far cheaper than a permutation.
     drawn = torch.randint(n, (2 * most + 16,), generator=generator).numpy()
     return drawn[np.sort(np.unique(drawn, return_index=True)[1])][:most]

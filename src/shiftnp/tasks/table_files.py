@@ -1,4 +1,4 @@
-"""Tables of observations as numbers: CSV, Parquet or a pandas DataFrame."""
+"""Reading tables of observations: CSV, TSV, Parquet or a pandas DataFrame."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from shiftnp.tasks.reading import listed, reading, shorten
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of observations. NaN in `y`: this output was not observed here.
+    """Rows of observations. NaN in `y` means not observed.
 
     Args:
-        inputs: what the inputs are, with the unit of those that were dates.
-        group: which data set each row belongs to, numbered in sorted order of the group column.
+        inputs: names of the inputs, with the unit of those that were dates.
+        group: index of the data set of each row, in sorted order of the group column.
     """
 
     x: Float[np.ndarray, "n dx"]
@@ -31,7 +31,7 @@ class Table:
 
 
 def read_frame(path: Path) -> Any:
-    """The file as a DataFrame."""
+    """Reads a file as a pandas DataFrame."""
     pd = need("pandas", f"Reading {path.name}")
     if not path.exists():
         raise FileNotFoundError(f"No file {path}: `path` must be a CSV or Parquet file.")
