@@ -8,6 +8,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -329,9 +330,14 @@ def test_damaged_files_are_one_sentence(tmp_path, name):
 
 
 def test_damaged_metadata_of_zarr_are_one_sentence(tmp_path, caplog):
-    for name, content in (("orog", b"{"), ("t2m", b"[1]"), ("lat", None)):
+    def longer(data):
+        return json.dumps(json.loads(data) | {"shape": [10**10]}).encode()
+
+    changes = {"orog": lambda _: b"{", "t2m": lambda _: b"[1]", "lat": lambda _: None, "lon": longer}
+    for name, change in changes.items():
         path = write(tmp_path / f"{name}.zarr")
         file = path / name / "zarr.json"
+        content = change(file.read_bytes())
         file.unlink() if content is None else file.write_bytes(content)
         with pytest.raises(ValueError, match=rf"{name}.*get ") as error:
             ClimateTask(path).sample(1, generator())
@@ -353,6 +359,43 @@ def test_a_file_that_blocks_or_crashes_the_library_is_refused(tmp_path, monkeypa
     other = write(tmp_path / "b.nc", hours=np.arange(20) * 6.0)
     with pytest.raises(ValueError, match=r"b.nc is damaged \(it crashes the HDF5 library\): get it again\."):
         hdf5_check.check_hdf5([good, other])
+
+
+def test_an_axis_of_absurd_length_is_refused(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = write(tmp_path / "a.nc")
+    with h5py.File(path, "a") as file:
+        file.create_dataset("extra", shape=(10**11,), chunks=(1000,), dtype="f8").make_scale()
+    with pytest.raises(ValueError, match=r"a.nc is damaged or not a NetCDF 4 file \(extra has 100000000000 values\)"):
+        ClimateTask(path).sample(1, generator())
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("evil",)
+
+
+def test_a_zarr_store_runs_nothing(tmp_path, monkeypatch):
+    """Old versions of zarr unpickled chunks if the metadata said so."""
+    zarr = pytest.importorskip("zarr", minversion="3.1")
+    assert zarr is not None
+    monkeypatch.chdir(tmp_path)
+    store = tmp_path / "a.zarr"
+    (store / "lat").mkdir(parents=True)
+    (store / ".zgroup").write_text('{"zarr_format": 2}')
+    about = {"zarr_format": 2, "shape": [3], "chunks": [3], "dtype": "|O", "compressor": None, "fill_value": None}
+    (store / "lat" / ".zarray").write_text(json.dumps(about | {"order": "C", "filters": [{"id": "pickle"}]}))
+    (store / "lat" / ".zattrs").write_text('{"_ARRAY_DIMENSIONS": ["lat"]}')
+    (store / "lat" / "0").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(ValueError, match=r"a\.zarr"):
+        ClimateTask(store).sample(1, generator())
+    assert not (tmp_path / "evil").exists()
+
+
+def test_versions_of_zarr_that_run_pickles_are_not_installed():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    (zarr,) = [need for need in project["project"]["optional-dependencies"]["geo"] if need.startswith("zarr")]
+    assert tuple(map(int, zarr.removeprefix("zarr>=").split("."))) >= (3, 1)
 
 
 def test_files_are_checked_once(tmp_path, monkeypatch):

@@ -266,6 +266,12 @@ def test_damaged_files_are_one_sentence(tmp_path, name, content):
     assert "\n" not in str(error.value)
 
 
+def test_what_the_system_does_not_let_us_read_is_one_sentence(tmp_path):
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(OSError, match=r"a\.csv cannot be read \(.*[Dd]irectory.*\)\.$"):
+        TableTask(tmp_path / "a.csv", **ROLES).sample(1, generator())
+
+
 def test_names_from_a_file_do_not_break_the_sentence():
     frame = pd.DataFrame({f"a\nb{i}\x1b[31m": [1.0] for i in range(100)})
     with pytest.raises(ValueError, match="has no column 'lon'; its columns are") as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from shiftnp._optional import need
 from shiftnp.tasks.fill_values import mask, suspect, too_large, warn_of_fill_values
 from shiftnp.tasks.hdf5_check import check_hdf5
 from shiftnp.tasks.reading import listed, reading, shorten
+from shiftnp.tasks.zarr_check import check_zarr
 
 HDF5 = b"\x89HDF"  # the first bytes of NetCDF 4
 SUFFIXES = (".nc", ".nc4", ".cdf", ".h5", ".npz", ".zarr")
@@ -93,18 +93,6 @@ def first_bytes(path: Path) -> bytes:
         return b""
     with reading(path, "a file"), path.open("rb") as file:
         return file.read(4)
-
-
-def check_zarr(path: Path) -> None:
-    """Refuses a store with damaged metadata; zarr itself would print tracebacks of its threads beside its error."""
-    for folder in (path, *(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))):
-        found = [folder / name for name in ("zarr.json", ".zgroup", ".zarray", ".zattrs") if (folder / name).exists()]
-        if not found and any(entry.is_file() for entry in folder.rglob("*")):
-            raise ValueError(f"{folder} has no zarr.json or .zarray: get the Zarr store {path.name} again.")
-        for file in found:
-            with reading(file, "the metadata of a Zarr store"):
-                if not isinstance(json.loads(file.read_bytes()), dict):
-                    raise TypeError("not a JSON object")
 
 
 def read_values(array: Any, path: Path, dtype: type | None = None) -> np.ndarray:
