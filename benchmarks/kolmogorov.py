@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from shiftnp.tasks.kolmogorov import generate
+from shiftnp.tasks.kolmogorov_files import generate
 
 TRAJECTORIES, SEED = 4, 0
 

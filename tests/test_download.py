@@ -106,6 +106,14 @@ def test_folders_are_searched_in_their_order(tmp_path, cache, monkeypatch):
     assert find("set/file") == named / "set" / "file"
 
 
+def test_the_environment_variable_names_one_folder(monkeypatch):
+    assert download.data_folder() is None
+    monkeypatch.setenv("SHIFTNP_DATA", "")
+    assert download.data_folder() is None
+    monkeypatch.setenv("SHIFTNP_DATA", "~/data")
+    assert download.data_folder() == Path.home() / "data"
+
+
 def test_a_file_may_lie_in_the_folder_itself_and_have_another_form(tmp_path):
     (tmp_path / "file.gz").write_text("x")
     assert find("set/file", "set/file.gz", folder=tmp_path) == tmp_path / "file.gz"

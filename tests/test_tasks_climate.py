@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import pickle
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import torch
 from torch.distributions import Independent, Normal
 
 from shiftnp.scaling import Scaling
+from shiftnp.tasks import hdf5_check
 from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.climate import ClimateTask, split_times
 from shiftnp.tasks.climate_files import date
@@ -300,6 +303,151 @@ def test_refusals_say_what_to_do(tmp_path, monkeypatch):
         ClimateTask(tmp_path / "zip.nc").sample(1, generator())
     with pytest.raises(FileNotFoundError, match=r"nowhere.nc"):
         ClimateTask(tmp_path / "nowhere.nc").sample(1, generator())
+
+
+@pytest.mark.parametrize("name", ["a.nc", "a.cdf", "a.zarr", "a.npz"])
+def test_damaged_files_are_one_sentence(tmp_path, name):
+    path = tmp_path / name
+    if name.endswith("npz"):
+        hours = np.arange(60) * 6
+        field = (celsius(LAT, LON, hours) + 273.15).astype(np.float32)
+        np.savez(path, lat=LAT, lon=LON, time_h=hours, t2m_K=field, elevation_m=heights(LAT, LON))
+    else:
+        write(path)
+    check_against = ClimateTask(path).sample(1, generator())
+    assert check_against.yc.isfinite().all()
+    broken = tmp_path / f"broken{path.suffix}"
+    if path.is_dir():
+        path.rename(broken)
+        chunk = next(p for p in sorted((broken / "t2m").rglob("*")) if p.is_file() and p.suffix != ".json")
+        chunk.write_bytes(chunk.read_bytes()[:-20])
+    else:
+        broken.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(ValueError, match=r"is damaged or not .* \(.+\): get it again or convert it\.$") as error:
+        ClimateTask(broken).sample(1, generator())
+    assert str(error.value).startswith(str(broken))
+    assert "\n" not in str(error.value)
+
+
+def test_damaged_metadata_of_zarr_are_one_sentence(tmp_path, caplog):
+    def longer(data):
+        return json.dumps(json.loads(data) | {"shape": [10**10]}).encode()
+
+    changes = {"orog": lambda _: b"{", "t2m": lambda _: b"[1]", "lat": lambda _: None, "lon": longer}
+    for name, change in changes.items():
+        path = write(tmp_path / f"{name}.zarr")
+        file = path / name / "zarr.json"
+        content = change(file.read_bytes())
+        file.unlink() if content is None else file.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name}.*get ") as error:
+            ClimateTask(path).sample(1, generator())
+        assert "\n" not in str(error.value)
+    gc.collect()  # when zarr's threads report what nobody asked for
+    assert not caplog.records
+
+
+def test_a_file_that_blocks_or_crashes_the_library_is_refused(tmp_path, monkeypatch):
+    good = write(tmp_path / "a.nc", hours=np.arange(20) * 6.0)
+    blocks = tmp_path / "blocks.nc"
+    os.mkfifo(blocks)  # opening it waits for a writer, forever
+    monkeypatch.setattr(hdf5_check, "SECONDS", 5.0)
+    with pytest.raises(ValueError, match=r"blocks.nc is damaged or very slow to read \(opening it took more than 7 s"):
+        hdf5_check.check_hdf5([good, blocks])
+    crash = tmp_path / "crash.py"
+    crash.write_text("import os; print(flush=True); os.abort()")
+    monkeypatch.setattr(hdf5_check, "__file__", str(crash))
+    other = write(tmp_path / "b.nc", hours=np.arange(20) * 6.0)
+    with pytest.raises(ValueError, match=r"b.nc is damaged \(it crashes the HDF5 library\): get it again\."):
+        hdf5_check.check_hdf5([good, other])
+
+
+def test_an_axis_of_absurd_length_is_refused(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = write(tmp_path / "a.nc")
+    with h5py.File(path, "a") as file:
+        file.create_dataset("extra", shape=(10**11,), chunks=(1000,), dtype="f8").make_scale()
+    with pytest.raises(ValueError, match=r"a.nc is damaged or not a NetCDF 4 file \(extra has 100000000000 values\)"):
+        ClimateTask(path).sample(1, generator())
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("evil",)
+
+
+def test_a_zarr_store_runs_nothing(tmp_path, monkeypatch):
+    """Old versions of zarr unpickled chunks if the metadata said so."""
+    zarr = pytest.importorskip("zarr", minversion="3.1")
+    assert zarr is not None
+    monkeypatch.chdir(tmp_path)
+    store = tmp_path / "a.zarr"
+    (store / "lat").mkdir(parents=True)
+    (store / ".zgroup").write_text('{"zarr_format": 2}')
+    about = {"zarr_format": 2, "shape": [3], "chunks": [3], "dtype": "|O", "compressor": None, "fill_value": None}
+    (store / "lat" / ".zarray").write_text(json.dumps(about | {"order": "C", "filters": [{"id": "pickle"}]}))
+    (store / "lat" / ".zattrs").write_text('{"_ARRAY_DIMENSIONS": ["lat"]}')
+    (store / "lat" / "0").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(ValueError, match=r"a\.zarr"):
+        ClimateTask(store).sample(1, generator())
+    assert not (tmp_path / "evil").exists()
+
+
+def test_versions_of_zarr_that_run_pickles_are_not_installed():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    (zarr,) = [need for need in project["project"]["optional-dependencies"]["geo"] if need.startswith("zarr")]
+    assert tuple(map(int, zarr.removeprefix("zarr>=").split("."))) >= (3, 1)
+
+
+def test_files_are_checked_once(tmp_path, monkeypatch):
+    paths = [write(tmp_path / f"{i}.nc", hours=720.0 * i + np.arange(20) * 6.0) for i in range(3)]
+    started = []
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: started.append(1) or run(*args, **kwargs))
+    for _ in range(2):
+        ClimateTask(tmp_path / "*.nc", size=(4, 4, 2)).sample(1, generator())
+    assert len(started) == 1
+    paths[0].write_bytes(paths[0].read_bytes()[:3000])
+    with pytest.raises(ValueError, match=r"0.nc is damaged or not a NetCDF 4 file \(.*truncated file"):
+        hdf5_check.check_hdf5(paths)
+
+
+@pytest.mark.parametrize("value", [9.96921e36, -9999.0, 1e20])
+def test_undeclared_fill_values_are_refused_and_can_be_declared(tmp_path, value):
+    path = write(tmp_path / "a.nc")
+    with xr.open_dataset(path, engine="h5netcdf") as data:
+        data = data.load()
+    spoilt = data.copy(deep=True)
+    spoilt["t2m"].values[:, (LAT > 46), 35:40] = value
+    spoilt["t2m"].encoding.pop("_FillValue", None)
+    spoilt.to_netcdf(tmp_path / "spoilt.nc", engine="h5netcdf", encoding={"t2m": {"_FillValue": None}})
+    with pytest.raises(ValueError, match=r"t2m in .*spoilt.nc has .* in \d+ places.*_FillValue") as error:
+        ClimateTask(tmp_path / "spoilt.nc").sample(1, generator())
+    assert f"{value:g}" in str(error.value)
+    check_against_the_formula(ClimateTask(tmp_path / "spoilt.nc", missing=(value,)))
+    flooded = data.copy(deep=True)
+    flooded["orog"].values[20:25, 35:60] = -9999
+    flooded.to_netcdf(tmp_path / "flooded.nc", engine="h5netcdf")
+    with pytest.warns(UserWarning, match=r"orog in .*flooded.nc is -9999 in 125 places.*missing=\(-9999,\)"):
+        ClimateTask(tmp_path / "flooded.nc").sample(1, generator())
+    task = ClimateTask(tmp_path / "flooded.nc", missing=(-9999,))
+    assert task._region.elevation[np.isfinite(task._region.elevation)].min() > 100
+
+
+def test_coordinates_that_are_not_degrees_are_refused(tmp_path):
+    wrong = {"nan": np.where(LAT == 50.25, np.nan, LAT), "far": LAT * 1e3, "twice": np.where(LAT == 50.25, 49.75, LAT)}
+    for name, lat in wrong.items():
+        path = write(tmp_path / f"{name}.nc", lat=lat)
+        with pytest.raises(ValueError, match=rf"{name}.nc has a lat that is not degrees, or some of them twice"):
+            ClimateTask(path).sample(1, generator())
+
+
+def test_missing_times_and_single_rows_are_refused(tmp_path):
+    path = write(tmp_path / "a.nc", hours=np.where(np.arange(60) == 7, np.nan, np.arange(60) * 6.0))
+    with pytest.raises(ValueError, match=r"a.nc has missing times"):
+        ClimateTask(path).sample(1, generator())
+    row = write(tmp_path / "row.nc", lat=LAT[:1])
+    with pytest.raises(ValueError, match=r"orog in .*row.nc has \(1, 72\) points, but a grid needs 2 x 2"):
+        ClimateTask(write(tmp_path / "b.nc"), elevation=row).sample(1, generator())
 
 
 def test_elevation_between_grid_points():

@@ -7,6 +7,8 @@ import os
 import pickle
 import struct
 import tarfile
+import tracemalloc
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -177,6 +179,30 @@ def test_other_broken_files_are_refused(tmp_path):
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(DIGITS["test"][:, 1:]))
     with pytest.raises(ValueError, match="mnist"):
         read_images("mnist", "train", tmp_path)
+
+
+def test_damaged_pictures_are_one_sentence(tmp_path):
+    path = tmp_path / "test_batch.png"
+    Image.fromarray(PHOTOS["test"].reshape(-1, 1024, 3)).save(path)
+    data = path.read_bytes()
+    for content in (b"", data[:5000], data[:40] + b"?" + data[41:], idx(DIGITS["test"])):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"test_batch.png is damaged or not a PNG picture \(.+\): get it") as error:
+            read_sheet(path)
+        assert "\n" not in str(error.value)
+
+
+def test_a_damaged_pickle_reserves_no_memory(tmp_path):
+    path = write_cifar(tmp_path, "new")
+    data = new_pickle(PHOTOS["test"])
+    (path / "test_batch").write_bytes(data[:2] + b"}r\xff\xff\xff\x1f" + data[3:])  # a memo of half a billion entries
+    tracemalloc.start()
+    try:
+        with suppress(ValueError):
+            read_cifar(path, "test")
+        assert tracemalloc.get_traced_memory()[1] < 1e8
+    finally:
+        tracemalloc.stop()
 
 
 def test_missing_data_are_one_sentence(tmp_path):

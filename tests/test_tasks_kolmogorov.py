@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from torch.distributions import Independent, Normal
 
 from shiftnp.batch import Batch
-from shiftnp.tasks.kolmogorov import KolmogorovTask, generate
+from shiftnp.tasks.kolmogorov import KolmogorovTask
+from shiftnp.tasks.kolmogorov_files import generate
 from shiftnp.tasks.navier_stokes import NavierStokes, Simulation
 
 SMALL = Simulation(n=32, coarse=16, snapshots=6, kept=4)
@@ -203,6 +205,7 @@ def test_a_trajectory_depends_on_seed_and_index_alone(tmp_path):
 def test_processes_write_what_one_writes(tmp_path):
     generate(2, tmp_path, seed=7, workers=2, simulation=SMALL, quiet=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".lock",
         "simulation.json",
         "trajectory-00000.npy",
         "trajectory-00001.npy",
@@ -244,6 +247,25 @@ def test_settings_are_noted_and_not_mixed(tmp_path):
     (tmp_path / "simulation.json").unlink()
     with pytest.raises(ValueError, match="no simulation"):
         generate(1, tmp_path, seed=3, workers=1, simulation=SMALL)
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / ".trajectory-00000.npy.12345.part").write_bytes(b"half")
+    generate(1, tmp_path, workers=1, simulation=SMALL, quiet=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "simulation.json", "trajectory-00000.npy"]
+
+
+def test_one_process_generates_in_a_folder(tmp_path):
+    with FileLock(tmp_path / ".lock"), pytest.raises(ValueError, match="Another process generates trajectories in"):
+        generate(1, tmp_path, workers=1, simulation=SMALL, quiet=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
+def test_a_damaged_note_is_one_sentence(tmp_path, content):
+    (tmp_path / "simulation.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"simulation.json is damaged \(.+\), .*: name another folder\.$") as error:
+        generate(1, tmp_path, workers=1, simulation=SMALL)
+    assert "\n" not in str(error.value)
 
 
 # The task
@@ -356,6 +378,41 @@ def test_missing_and_wrong_data_are_refused(tmp_path, monkeypatch):
         KolmogorovTask(crop=(33, 16, 16))
     with pytest.raises(ValueError, match="targets"):
         KolmogorovTask(targets=4000)
+
+
+def header(shape, descr="<f4"):
+    text = repr({"descr": descr, "fortran_order": False, "shape": shape}).encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK\x03\x04",
+        header((10**6, 2, 1000, 1000)) + bytes(100),
+        header((10**30, 2, 9, 9)),
+        header((4, 2, 9, 9), "|O"),
+    ],
+)
+def test_damaged_trajectories_are_one_sentence(tmp_path, content):
+    path = tmp_path / "a.npy"
+    path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=r"a.npy is damaged or not an array in numpy's .npy format \(.+\): get"
+    ) as error:
+        KolmogorovTask(path)
+    assert "\n" not in str(error.value)
+
+
+def test_velocities_must_be_finite_numbers(tmp_path):
+    np.save(tmp_path / "whole.npy", np.zeros((64, 2, 20, 20), np.int64))
+    with pytest.raises(ValueError, match=r"whole.npy holds int64"):
+        KolmogorovTask(tmp_path / "whole.npy")
+    for value in (np.nan, np.inf, 1e35):
+        np.save(tmp_path / "a.npy", np.full((64, 2, 20, 20), value, np.float32))
+        with pytest.raises(ValueError, match=r"a.npy has velocities that are not finite"):
+            KolmogorovTask(tmp_path / "a.npy").sample(1, generator())
 
 
 def test_the_supplied_trajectory_gives_sensible_tasks():

@@ -9,7 +9,7 @@ import torch
 from torch.distributions import Independent, Normal
 
 from shiftnp.scaling import Scaling
-from shiftnp.tasks.table import TableTask, some
+from shiftnp.tasks.table import TableTask, subsample
 
 pd = pytest.importorskip("pandas")
 
@@ -172,9 +172,9 @@ def test_long_tables_are_thinned():
     task = TableTask(frame=stations(days=100, each=100), points=40, **ROLES)
     for rows in rows_of(task, task.sample(8, generator())):
         assert len(rows) == 40 == len(set(rows))
-    drawn = np.concatenate([some(1000, 10, generator(i)) for i in range(500)])
+    drawn = np.concatenate([subsample(1000, 10, generator(i)) for i in range(500)])
     assert drawn.mean() == pytest.approx(499.5, abs=15)
-    assert all(len(set(some(1000, 10, generator(i)))) == 10 for i in range(50))
+    assert all(len(set(subsample(1000, 10, generator(i)))) == 10 for i in range(50))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_long_tables_are_thinned():
         ({"inputs": ("name",)}, "must hold numbers or ISO dates, has 'a'"),
         ({"block": ("height",)}, "block must name some of the inputs"),
         ({"context": (0.5, 2)}, "context must be a range"),
-        ({"group": "half"}, "2 groups of 'half' are too few"),
+        ({"group": "half"}, "2 groups of 'half' in the frame are too few"),
         ({"path": "x.csv"}, "not both"),
         ({"path": "x.csv", "frame": None}, "No file x.csv"),
     ],
@@ -197,6 +197,87 @@ def test_refusals_say_what_to_do(change, message):
     frame["name"], frame["half"] = "a", frame.t % 2
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         TableTask(**{"frame": frame, **ROLES, **change}).sample(1, generator())
+
+
+def test_two_columns_of_one_name_are_refused():
+    frame = stations().rename(columns={"rain": "t"})
+    with pytest.raises(ValueError, match=r"the frame has 2 columns called 't': rename or drop all but one\."):
+        TableTask(frame=frame, **ROLES).sample(1, generator())
+    with pytest.raises(ValueError, match=r"the frame has no rows"):
+        TableTask(frame=stations()[:0], **ROLES).sample(1, generator())
+
+
+@pytest.mark.parametrize(("column", "value"), [("t", 9.96921e36), ("t", 1e30), ("t", -np.inf), ("lat", 1e30)])
+def test_values_that_no_observation_has_are_refused(column, value):
+    frame = stations()
+    frame[column] = np.where(np.arange(len(frame)) == 6, value, frame[column])
+    with pytest.raises(ValueError, match=rf"Column '{column}' of the frame has {value:g} in row 7".replace("+", r"\+")):
+        TableTask(frame=frame, **ROLES).sample(1, generator())
+    if np.isfinite(value):
+        table = TableTask(frame=frame, missing=(value,), drop_missing=True, **ROLES).table
+        assert len(table.x) == 1199
+        assert np.abs(table.y).max() < 1200
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("value", [-9999, -999, -99.9, 9999, 99999, 1e20])
+def test_fill_values_are_warned_of_and_can_be_declared(value, dtype):
+    frame = stations()
+    frame["rain"] = frame["rain"].where(frame.t % 40 > 0, value).astype(dtype)
+    roles = {"inputs": ("lon", "lat"), "outputs": ("rain",)}
+    with pytest.warns(UserWarning, match=r"Column 'rain' of the frame is .* in 30 places.*missing=\(") as caught:
+        TableTask(frame=frame, **roles).sample(1, generator())
+    assert f"missing=({value:g},)" in str(caught[0].message)
+    table = TableTask(frame=frame, missing=(value,), **roles).table  # a warning would be an error here
+    assert len(table.x) == 1170
+    assert table.y.max() < 1
+    inputs = TableTask(frame=frame, inputs=("rain",), outputs=("t",), missing=(value,))
+    with pytest.raises(ValueError, match="no rain in 30 of its 1200 rows"):
+        inputs.sample(1, generator())
+
+
+def test_real_values_are_no_fill_values():
+    frame = stations()
+    frame["pressure"] = np.random.default_rng(0).normal(1000, 8, len(frame)).round()  # 999 among its neighbours
+    frame["once"] = frame["rain"].where(frame.t != 5, -999)  # an outlier, perhaps, but it does not repeat
+    frame["wide"] = np.random.default_rng(0).normal(0, 1e4, len(frame)).round(-1).clip(-9999)
+    TableTask(frame=frame, inputs=("lon", "lat"), outputs=("pressure", "once", "wide")).sample(1, generator())
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.parquet"])
+@pytest.mark.parametrize("content", ["cut", "empty", "noise"])
+def test_damaged_files_are_one_sentence(tmp_path, name, content):
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+        stations(days=10).to_parquet(path)
+    else:
+        stations(days=10).to_csv(path, sep="\t" if "tsv" in name else ",", index=False)
+    data = path.read_bytes()
+    cut = (
+        data[: len(data) // 2]
+        if not name.endswith(("csv", "tsv"))
+        else data[:2000] + b"\n1,2,3,4,5,6,7\t8\t9\t10\t11\t12\t13\n"
+    )
+    path.write_bytes({"cut": cut, "empty": b"", "noise": np.random.default_rng(0).bytes(3000)}[content])
+    with pytest.raises(ValueError, match=r"is damaged or not .* \(.+\): get it again or convert it\.$") as error:
+        TableTask(path, **ROLES).sample(1, generator())
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_what_the_system_does_not_let_us_read_is_one_sentence(tmp_path):
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(OSError, match=r"a\.csv cannot be read \(.*[Dd]irectory.*\)\.$"):
+        TableTask(tmp_path / "a.csv", **ROLES).sample(1, generator())
+
+
+def test_names_from_a_file_do_not_break_the_sentence():
+    frame = pd.DataFrame({f"a\nb{i}\x1b[31m": [1.0] for i in range(100)})
+    with pytest.raises(ValueError, match="has no column 'lon'; its columns are") as error:
+        TableTask(frame=frame, **ROLES).sample(1, generator())
+    assert str(error.value).isprintable()
+    assert "and 80 more" in str(error.value)
 
 
 @pytest.mark.parametrize("inputs", [("lon",), ("lon", "lat", "rain")])

@@ -1,9 +1,10 @@
-"""Means and standard deviations of the training data, by which inputs and outputs are standardised."""
+"""Standardisation of inputs and outputs by means and standard deviations of the training data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -15,7 +16,7 @@ class Scaling:
     """`x -> (x - x_mean) / x_std`, and the same for `y`; `dataclasses.asdict` of it can be written as JSON.
 
     Args:
-        inputs, outputs: what the numbers are, with units.
+        inputs, outputs: names of the variables, with units.
     """
 
     inputs: Sequence[str]
@@ -57,8 +58,20 @@ class Scaling:
         return std * std.new_tensor(self.y_std)
 
 
+def scaling_or_none(value: Any) -> Scaling | None:
+    """A scaling as it is or as JSON holds it; None stays None."""
+    if isinstance(value, dict):
+        try:
+            return Scaling(**value)
+        except TypeError:
+            pass
+    if value is None or isinstance(value, Scaling):
+        return value
+    raise ValueError(f"fixed_scaling must be a Scaling, got {value!r}.")
+
+
 def moments(values: Float[np.ndarray, "*any"], weights: Float[np.ndarray, "*any"] | None = None) -> tuple[float, float]:
-    """Weighted mean and standard deviation of what is not NaN; the standard deviation of a constant is called one."""
+    """Weighted mean and standard deviation without missing values; the standard deviation of a constant is one."""
     there = np.isfinite(values)
     if not there.any():
         return 0.0, 1.0
@@ -66,5 +79,5 @@ def moments(values: Float[np.ndarray, "*any"], weights: Float[np.ndarray, "*any"
     weight = np.ones_like(kept) if weights is None else weights[there]
     mean = float(np.average(kept, weights=weight))
     std = float(np.sqrt(np.average((kept - mean) ** 2, weights=weight)))
-    # Round-off leaves a constant with a tiny spread, by which nothing must be divided.
+    # Rounding gives a constant a tiny standard deviation, by which nothing must be divided.
     return mean, std if std > 1e-9 * max(1.0, abs(mean)) else 1.0

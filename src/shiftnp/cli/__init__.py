@@ -58,12 +58,24 @@ Tab completion in bash (or zsh, tcsh): source <(shiftnp --tyro-print-completion 
 
 
 def main() -> None:
+    """Runs the command line."""
+    try:
+        run()
+    except BrokenPipeError:  # of `shiftnp ... | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def run() -> None:
+    """Parses the arguments and runs the command, with one sentence for every error."""
     if sys.argv[1:] == ["--version"]:
         print(f"shiftnp {shiftnp.__version__}")
         return
     command: Any = tyro.cli(Command, prog="shiftnp", description=ABOUT)
     try:
         command.run()
+    except BrokenPipeError:
+        raise
     except (ValueError, TypeError, OSError, ImportError, RuntimeError, ArithmeticError) as error:
         # Of several processes the first one says what is wrong; the others merely lose their connection to it.
         if int(os.environ.get("LOCAL_RANK", 0)):

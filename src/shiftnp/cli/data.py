@@ -80,7 +80,7 @@ class Kolmogorov:
     def run(self) -> None:
         import signal
 
-        from shiftnp.tasks.kolmogorov import generate
+        from shiftnp.tasks.kolmogorov_files import generate
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop is as orderly as Ctrl-C
         print(generate(self.trajectories, self.out, self.seed, self.workers).resolve())

@@ -1,4 +1,4 @@
-"""Temperatures over latitude, longitude, time and elevation, from climate files (the paper's environmental data)."""
+"""Air temperature over latitude, longitude, time and elevation, from climate files such as ERA5 (as in the paper)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
-from shiftnp.scaling import Scaling, moments
+from shiftnp.scaling import Scaling, moments, scaling_or_none
+from shiftnp.tasks import checks
 from shiftnp.tasks.base import Task, TestSet, present
 from shiftnp.tasks.climate_files import date
 from shiftnp.tasks.climate_grid import REGIONS, Box, Region, Source, covers, open_source
@@ -29,32 +30,34 @@ OUTPUTS = ("temperature (degrees Celsius)",)
 
 @dataclass(frozen=True)
 class ClimateTask(Task):
-    """Crops of a temperature field: a few points are the context, all others the targets.
+    """Crops of a temperature field: a random part of the points is the context, all others are the targets.
 
-    Every crop of `size` points that lies in the region and in the times of its split, and of which enough is there, is
-    drawn with equal odds. Of its `N` points that are there (none are over sea in land data), `N_c ~ U(N/100, N/3)` are
-    context; the share is drawn once a batch. Inputs and output are standardised, see `scaling`.
+    Crops of `size` grid points inside the region and the times of the split are drawn uniformly, except those with too
+    many missing values. Of the `N` points of a crop that are not missing (in land data, those at sea are),
+    `N_c ~ U(N/100, N/3)` are context; the share is drawn once per batch. Inputs and output are standardised, see
+    `scaling`.
 
-    Times are split in rounds: a stretch for training, one for validation, one for tests, and again, so that each sees
-    all seasons; a crop lies in one stretch. Training, validation and test crops thus share no time, whatever their
-    region, and the same holds where test regions overlap the training region.
+    Times are split into alternating blocks for training, validation and tests, so that each split sees all seasons; a
+    crop lies in one block. Training, validation and test crops therefore share no time, even where their regions
+    overlap.
 
     Args:
         path: a NetCDF, Zarr or npz file, a pattern ("data/Tair_*.nc") or a folder; None: climate/ in SHIFTNP_DATA.
             Files on one grid are joined in time. Of several grids that cover `region`, that with most times is taken.
-        region: where to train, "central", "west" or "north" (the paper's), or a box (least and largest latitude, least
-            and largest longitude). A box has its lower edges and not its upper ones, so that neighbours share nothing.
+        region: where to train, "central", "west" or "north" (the paper's), or a box (minimum and maximum latitude,
+            minimum and maximum longitude). The maxima are excluded, so that adjacent boxes share no point.
         test_region: where crops come from instead, if given. Standardisation remains that of `region`.
-        split: which times crops come from.
+        split: the times that crops come from.
         size: points of a crop along latitude, longitude and time.
-        stride: every how many grid points are used. None for time: 6 for hourly data, else 1.
-        context: share of a crop's points that are context, from and to.
-        min_share: crops of which less is there are left out.
+        stride: use every so many grid points. None for time: 6 for hourly data, else 1.
+        context: minimum and maximum share of a crop's points that are context.
+        min_share: minimum share of a crop's points that are not missing.
         shares: of times for training, validation and tests.
-        rounds: how often the three follow each other; fewer if times are too few.
-        gap: times left out between two stretches, so that no test time is next to a training time.
+        rounds: how often the three blocks alternate; fewer if there are too few times.
+        gap: times left out between two blocks, so that no test time is next to a training time.
         variable: name of the temperature, if the file has several.
-        elevation: a file with heights or geopotential, if neither the temperature's nor one beside it has them.
+        elevation: a file with elevation or geopotential, if neither the temperature's file nor one beside it has it.
+        missing: numbers that mean "not observed" though the file does not declare them as _FillValue.
         fixed_scaling: a scaling to use instead of that of the training data.
     """
 
@@ -71,6 +74,7 @@ class ClimateTask(Task):
     gap: int = 1
     variable: str | None = None
     elevation: str | Path | None = None
+    missing: tuple[float, ...] = ()
     fixed_scaling: Scaling | None = None
 
     dx = 4
@@ -78,41 +82,32 @@ class ClimateTask(Task):
     path_settings: ClassVar[tuple[str, ...]] = ("path", "elevation")
 
     def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
         for name in ("path", "elevation"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, str(getattr(self, name)))  # a task can be written as JSON
-        for name, length in (
-            ("region", 4),
-            ("test_region", 4),
-            ("size", 3),
-            ("stride", 3),
-            ("context", 2),
-            ("shares", 3),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, list | tuple):
-                if len(value) != length:
-                    raise ValueError(f"{name} must have {length} entries, got {value}.")
-                object.__setattr__(self, name, tuple(value))  # lists, when it comes back from JSON
-        if isinstance(self.fixed_scaling, dict):
-            object.__setattr__(self, "fixed_scaling", Scaling(**self.fixed_scaling))
-        for region in (self.region, self.test_region):
-            if isinstance(region, str) and region not in REGIONS:
-                raise ValueError(
-                    f"region must be one of {', '.join(REGIONS)} or a box of four numbers, got {region!r}."
-                )
-            if isinstance(region, tuple) and not (region[0] < region[1] and region[2] < region[3]):
-                raise ValueError(f"a box is (lat_min, lat_max, lon_min, lon_max), got {region}.")
-        if self.split not in get_args(Split):
-            raise ValueError(f"split must be one of {', '.join(get_args(Split))}, got {self.split!r}.")
-        if min(self.size) < 1 or min(step or 1 for step in self.stride) < 1:
-            raise ValueError(f"size and stride must be positive, got {self.size} and {self.stride}.")
+            put(name, checks.path_or_none(name, getattr(self, name)))
+        for name in ("region", "test_region"):
+            put(name, _checked_region(name, getattr(self, name)))
+        if self.region is None:
+            raise ValueError("region must be given.")
+        put("size", checks.whole_numbers("size", self.size, 3))
+        put("stride", checks.whole_numbers("stride", self.stride, 3, optional=True))
+        put("context", checks.numbers("context", self.context, 2))
+        put("shares", checks.numbers("shares", self.shares, 3))
+        put("missing", checks.numbers("missing", self.missing, single=True))
+        put("fixed_scaling", scaling_or_none(self.fixed_scaling))
+        checks.one_of("split", self.split, get_args(Split))
+        checks.text_or_none("variable", self.variable)
+        checks.number("min_share", self.min_share)
+        checks.whole("rounds", self.rounds, least=1)
+        checks.whole("gap", self.gap)
+        if None in self.stride[:2]:
+            raise ValueError(f"stride must be whole numbers for latitude and longitude, got {self.stride}.")
         if not 0 <= self.context[0] <= self.context[1] <= 1:
             raise ValueError(f"context must be a range of shares between 0 and 1, got {self.context}.")
-        if min(self.shares) <= 0 or self.rounds < 1 or self.gap < 0:
-            raise ValueError(
-                f"shares and rounds must be positive, got {self.shares}, {self.rounds} and gap {self.gap}."
-            )
+        if min(self.shares) <= 0:
+            raise ValueError(f"shares must be positive, got {self.shares}.")
 
     @property
     def source(self) -> Source:
@@ -125,9 +120,9 @@ class ClimateTask(Task):
         """Means and standard deviations of all points of the training region at training times, or `fixed_scaling`."""
         if self.fixed_scaling is not None:
             return self.fixed_scaling
-        data = self.source.load(*_named(self.region), self.stride)
+        data = self.source.load(*_named(self.region), self.stride, self.missing)
         train = self._splits(data) == 0
-        there = (data.there & train[:, None, None]).astype(np.float64)
+        there = (data.observed & train[:, None, None]).astype(np.float64)
         x = [
             moments(data.lat, there.sum((0, 2))),
             moments(data.lon, there.sum((0, 1))),
@@ -203,38 +198,43 @@ class ClimateTask(Task):
     @cached_property
     def _region(self) -> Region:
         region = self.region if self.test_region is None else self.test_region
-        return self.source.load(*_named(region), self.stride)
+        return self.source.load(*_named(region), self.stride, self.missing)
 
     @cached_property
     def _standardised(self) -> list[Float[np.ndarray, "..."]]:
-        """Latitudes, longitudes, days, elevations and temperatures in the numbers that batches have."""
+        """Standardised latitudes, longitudes, days, elevations and temperatures, in float32."""
         data, scaling = self._region, self.scaling
         values = (data.lat, data.lon, data.days, data.elevation, data.celsius)
         means, stds = (*scaling.x_mean, *scaling.y_mean), (*scaling.x_std, *scaling.y_std)
         return [((v - m) / s).astype(np.float32) for v, m, s in zip(values, means, stds, strict=True)]
 
+    @property
+    def _file(self) -> Path:
+        """The first file, for errors."""
+        return self.source.parts[0].path
+
     def _splits(self, data: Region) -> Int[np.ndarray, " t"]:
-        return split_times(len(data.days), self.size[2], self.shares, self.rounds, self.gap)
+        return split_times(len(data.days), self.size[2], self.shares, self.rounds, self.gap, f"{self._file}: ")
 
     @cached_property
     def _starts(self) -> Int[np.ndarray, "k 3"]:
-        """First time, row and column of every crop that may be drawn."""
+        """First time, row and column of every crop that can be drawn."""
         data, (height, width, length) = self._region, self.size
         if data.celsius.shape[1] < height or data.celsius.shape[2] < width:
             rows, columns = data.celsius.shape[1:]
             raise ValueError(
-                f"The region has {rows} x {columns} points at stride {self.stride[:2]}, too few for crops of "
-                f"{height} x {width}: choose a smaller `size` or a larger region."
+                f"The region has {rows} x {columns} points of {self._file} at stride {self.stride[:2]}, too few for "
+                f"crops of {height} x {width}: choose a smaller `size` or a larger region."
             )
         split = self._splits(data)
         steps = np.diff(data.days)
-        jump = np.flatnonzero(steps > 1.5 * np.median(steps)) + 1  # the first time after times that are missing
+        jump = np.flatnonzero(steps > 1.5 * np.median(steps)) + 1  # the first time after a gap in the data
         stretch = np.cumsum(np.isin(np.arange(len(split)), jump))
         first, last = slice(None, len(split) - length + 1), slice(length - 1, None)
         wanted = np.lib.stride_tricks.sliding_window_view(split == get_args(Split).index(self.split), length).all(1)
         wanted &= stretch[first] == stretch[last]
-        # Sums over boxes from sums over corners.
-        total = np.pad(data.there.astype(np.int32).cumsum(0).cumsum(1).cumsum(2), ((1, 0),) * 3)
+        # Sums over boxes from cumulative sums.
+        total = np.pad(data.observed.astype(np.int32).cumsum(0).cumsum(1).cumsum(2), ((1, 0),) * 3)
         for axis, n in enumerate((length, height, width)):
             total = np.take(total, np.arange(n, total.shape[axis]), axis) - np.take(
                 total, np.arange(total.shape[axis] - n), axis
@@ -243,16 +243,17 @@ class ClimateTask(Task):
         starts = np.argwhere(enough & wanted[:, None, None])
         if not len(starts):
             raise ValueError(
-                f"No crop of {height} x {width} x {length} points for split {self.split!r} has {self.min_share:.0%} of "
-                "its points there: choose a smaller `size` or `min_share`, or a region with more land."
+                f"No crop of {height} x {width} x {length} points of {self._file} for split {self.split!r} has "
+                f"{self.min_share:.0%} of its points there: choose a smaller `size` or `min_share`, or a region with "
+                "more land."
             )
         return starts
 
 
 def split_times(
-    n: int, length: int, shares: tuple[float, float, float], rounds: int, gap: int
+    n: int, length: int, shares: tuple[float, float, float], rounds: int, gap: int, where: str = ""
 ) -> Int[np.ndarray, " n"]:
-    """0 (training), 1 (validation), 2 (tests) or -1 (left out) for `n` times, in stretches of at least `length`."""
+    """0 (training), 1 (validation), 2 (tests) or -1 (left out) for `n` times, in blocks of at least `length`."""
     share = np.asarray(shares, np.float64) / sum(shares)
     rounds = max(1, min(rounds, n // (int(np.ceil(length / share.min())) + 3 * gap)))
     split = np.full(n, -1)
@@ -263,8 +264,8 @@ def split_times(
         parts[0] = free - sum(parts)
         if parts[0] < length:
             raise ValueError(
-                f"{n} times are too few to train, validate and test on crops of {length} times with gaps of {gap}: "
-                f"{3 * (length + gap)} are needed, so choose more data, a smaller `size` or no `gap`."
+                f"{where}{n} times are too few to train, validate and test on crops of {length} times with gaps of "
+                f"{gap}: {3 * (length + gap)} are needed, so choose more data, a smaller `size` or no `gap`."
             )
         for k, part in enumerate(parts):
             split[start : start + part] = k
@@ -274,3 +275,14 @@ def split_times(
 
 def _named(region: str | Box) -> tuple[str, Box]:
     return (region, REGIONS[region]) if isinstance(region, str) else ("asked for", region)
+
+
+def _checked_region(name: str, region: Any) -> str | Box | None:
+    if region is None or (isinstance(region, str) and region in REGIONS):
+        return region
+    if isinstance(region, list | tuple):
+        low, high, west, east = checks.numbers(name, region, 4)
+        if not (low < high and west < east):
+            raise ValueError(f"a box is (lat_min, lat_max, lon_min, lon_max), got {tuple(region)}.")
+        return low, high, west, east
+    raise ValueError(f"{name} must be one of {', '.join(REGIONS)} or a box of four numbers, got {region!r}.")

@@ -1,8 +1,9 @@
-"""What climate files hold, whoever wrote them: one temperature on a grid of latitudes, longitudes and times."""
+"""Reading climate files (NetCDF, Zarr, npz): one air temperature on a grid of latitudes, longitudes and times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,12 @@ import numpy as np
 from jaxtyping import Float
 
 from shiftnp._optional import need
+from shiftnp.tasks.fill_values import mask, suspect, too_large, warn_of_fill_values
+from shiftnp.tasks.hdf5_check import check_hdf5
+from shiftnp.tasks.reading import listed, reading, shorten
+from shiftnp.tasks.zarr_check import check_zarr
 
+HDF5 = b"\x89HDF"  # the first bytes of NetCDF 4
 SUFFIXES = (".nc", ".nc4", ".cdf", ".h5", ".npz", ".zarr")
 GRAVITY = 9.80665  # m / s^2, by which a geopotential becomes a height
 
@@ -25,8 +31,8 @@ _KELVIN = {"k", "kelvin", "kelvins", "degk", "deg_k", "degrees_kelvin"}
 _CELSIUS = {"c", "degc", "deg_c", "°c", "celsius", "degree_celsius", "degrees_celsius", "degrees_c", "degreec"}
 
 
-class Contents(NamedTuple):
-    """What one file has to offer. Longitudes and the order of latitudes are the file's own."""
+class FileInfo(NamedTuple):
+    """Variable, coordinates and calendar of one file. Longitudes and the order of latitudes are the file's own."""
 
     path: Path
     variable: str
@@ -37,7 +43,7 @@ class Contents(NamedTuple):
 
 
 def open_file(path: Path) -> Any:
-    """The file as an `xarray.Dataset`, not yet read, with dimensions `time`, `lat` and `lon` if it has them."""
+    """Opens a file as a lazy `xarray.Dataset` with dimensions `time`, `lat` and `lon` if it has them."""
     xr = need("xarray", f"Reading {path.name}")
     if path.suffix == ".npz":
         data = _open_npz(path, xr)
@@ -47,61 +53,101 @@ def open_file(path: Path) -> Any:
         options: dict[str, Any] = {}
         if path.is_dir():
             need("zarr", f"Reading {path.name}")
-            engine, options = xr.backends.ZarrBackendEntrypoint, {"consolidated": False}  # all stores have the rest
+            check_zarr(path)
+            engine, what = xr.backends.ZarrBackendEntrypoint, "a Zarr store"
+            options = {"consolidated": False}  # all stores have the rest
         else:
-            with path.open("rb") as file:
-                head = file.read(4)
+            head = first_bytes(path)
             if head[:3] == b"CDF":
                 need("scipy", f"Reading {path.name}, which is NetCDF 3,")
-                engine = xr.backends.ScipyBackendEntrypoint
-            elif head == b"\x89HDF":
+                engine, what = xr.backends.ScipyBackendEntrypoint, "a NetCDF 3 file"
+            elif head == HDF5:
                 need("h5netcdf", f"Reading {path.name}")
-                engine = xr.backends.H5netcdfBackendEntrypoint
+                engine, what = xr.backends.H5netcdfBackendEntrypoint, "a NetCDF 4 file"
+                check_hdf5([path])
             elif head[:2] == b"PK":
                 raise ValueError(f"{path} is a zip archive: unpack it and give the NetCDF files in it.")
             else:
                 raise ValueError(
                     f"{path} is neither NetCDF nor Zarr nor npz: convert it, from GRIB with grib_to_netcdf."
                 )
-        try:
-            data = xr.open_dataset(path, engine=engine, decode_timedelta=False, cache=False, **options)
-        except ValueError as error:
-            if "cftime" in str(error) or "decode time" in str(error):
-                raise ValueError(
-                    f"The times in {path} cannot be read; they need CF units such as 'hours since 1900-01-01' and, "
-                    "in calendars other than the standard one, the package cftime."
-                ) from error
-            raise
+        undecoded = None
+        with reading(path, what):
+            try:
+                data = xr.open_dataset(path, engine=engine, decode_timedelta=False, cache=False, **options)
+            except ValueError as error:
+                if "cftime" not in str(error) and "decode time" not in str(error):
+                    raise
+                undecoded = error
+        if undecoded is not None:
+            raise ValueError(
+                f"The times in {path} cannot be read; they need CF units such as 'hours since 1900-01-01' and, "
+                "in calendars other than the standard one, the package cftime."
+            ) from undecoded
     return _rename(data, path)
+
+
+def first_bytes(path: Path) -> bytes:
+    """The first four bytes of a file, which tell its format; none for a folder."""
+    if path.is_dir():
+        return b""
+    with reading(path, "a file"), path.open("rb") as file:
+        return file.read(4)
+
+
+def read_values(array: Any, path: Path, dtype: type | None = None) -> np.ndarray:
+    """The values of an array in a file, read now, and converted to `dtype` if that is given."""
+    if array.nbytes > _memory():
+        raise ValueError(
+            f"{array.name} in {path} has {array.size} values, more than this machine can hold: read less of it, or get "
+            "the file again if it should be smaller."
+        )
+    with reading(path, "a climate file"), np.errstate(over="ignore"):
+        return np.asarray(array.values, dtype)
+
+
+def _memory() -> float:
+    """Bytes of memory of this machine, infinite where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
+def _coordinate(data: Any, name: str, path: Path) -> Float[np.ndarray, " n"]:
+    """Latitudes or longitudes, in float64."""
+    limit = 90.5 if name == "lat" else 720
+    values = read_values(data[name], path, np.float64)
+    if not values.size or not (np.abs(values) <= limit).all() or len(np.unique(values)) < len(values):
+        raise ValueError(f"{path} has a {name} that is not degrees, or some of them twice: get it again or convert it.")
+    return values
 
 
 def _open_npz(path: Path, xr: Any) -> Any:
     """An npz with `lat`, `lon`, `time_h` or `month` (since 1970-01), `elevation_m` and a temperature `NAME_K`."""
-    with np.load(path, allow_pickle=False) as arrays:
+    with reading(path, "an npz file"), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         names = {name: arrays[name] for name in arrays.files}
-    if "time_h" in names:
-        time = names["time_h"].astype("datetime64[h]").astype("datetime64[ns]")
-    elif "month" in names:
-        time = names["month"].astype("datetime64[M]").astype("datetime64[ns]")
-    else:
-        time = None
-    if time is None or not {"lat", "lon"} <= names.keys():
-        raise ValueError(f"{path} must have arrays lat, lon and time_h or month (since 1970), has {', '.join(names)}.")
+    unit = "h" if "time_h" in names else "M" if "month" in names else None
+    if unit is None or not {"lat", "lon"} <= names.keys():
+        raise ValueError(f"{path} must have arrays lat, lon and time_h or month (since 1970), has {listed(names)}.")
+    with reading(path, "an npz file with a time for each field"):
+        time = names["time_h" if unit == "h" else "month"].astype(f"datetime64[{unit}]").astype("datetime64[ns]")
     coords = {"time": time, "lat": names["lat"], "lon": names["lon"]}
     data: dict[str, Any] = {}
     for name, values in names.items():
         if values.ndim == 3:
             data[name] = (("time", "lat", "lon"), values, {"units": name.rpartition("_")[2]})
         elif values.ndim == 2:
-            # Smoothing in wave numbers leaves ripples of some metres at sea.
+            # Spectral smoothing leaves ripples of some metres at sea.
             data[name] = (("lat", "lon"), np.maximum(values, 0), {"units": "m"})
-    return xr.Dataset(data, coords)
+    with reading(path, "an npz file whose arrays fit together"):
+        return xr.Dataset(data, coords)
 
 
 def _rename(data: Any, path: Path) -> Any:
     """The data set with its coordinates called `time`, `lat` and `lon`."""
     for new, known, axis in (("time", _TIME, "T"), ("lat", _LAT, "Y"), ("lon", _LON, "X")):
-        found = [str(name) for name in data.variables if _is(data[name], known - {"x", "y", "t"}, axis)]
+        found = [str(name) for name in data.variables if _matches(data[name], known - {"x", "y", "t"}, axis)]
         # Coordinates of cells' corners, reference times and the like are no dimensions; bare x and y are a last resort.
         found = [name for name in found if name in data.dims] or found
         found = found or [str(name) for name in data.dims if name in known and name in data.variables]
@@ -121,21 +167,23 @@ def _rename(data: Any, path: Path) -> Any:
     return data
 
 
-def _is(array: Any, known: set[str], axis: str | None = None) -> bool:
+def _matches(array: Any, known: set[str], axis: str | None = None) -> bool:
     attrs = array.attrs
     words = {str(array.name).lower(), str(attrs.get("standard_name", "")).lower(), str(attrs.get("units", "")).lower()}
     return bool(words & known) or (axis is not None and attrs.get("axis") == axis)
 
 
-def contents(path: Path, variable: str | None = None) -> Contents | None:
-    """What the file holds, or None if it holds no temperature."""
+def file_info(path: Path, variable: str | None = None) -> FileInfo | None:
+    """Variable and coordinates of a file, None if it has no temperature."""
     with open_file(path) as data:
         name = temperature(data, path, variable)
         if name is None:
             return None
         days, calendar = to_days(data["time"], path)
-        lat, lon = (np.asarray(data[axis].values, np.float64) for axis in ("lat", "lon"))
-        return Contents(path, name, calendar, lat, lon, days)
+        if not np.isfinite(days).all():
+            raise ValueError(f"{path} has missing times: get it again, or remove what has no time.")
+        lat, lon = (_coordinate(data, axis, path) for axis in ("lat", "lon"))
+        return FileInfo(path, name, calendar, lat, lon, days)
 
 
 def temperature(data: Any, path: Path, variable: str | None = None) -> str | None:
@@ -145,15 +193,15 @@ def temperature(data: Any, path: Path, variable: str | None = None) -> str | Non
         if variable in gridded:
             return variable
         return None
-    found = [name for name in gridded if _is(data[name], _TEMPERATURE)]
-    found = found or [name for name in gridded if _is(data[name], _KELVIN | _CELSIUS)]
+    found = [name for name in gridded if _matches(data[name], _TEMPERATURE)]
+    found = found or [name for name in gridded if _matches(data[name], _KELVIN | _CELSIUS)]
     if len(found) > 1:
-        raise ValueError(f"{path} has several temperatures, {', '.join(found)}: say which by `variable`.")
+        raise ValueError(f"{path} has several temperatures, {listed(found)}: say which by `variable`.")
     return found[0] if found else None
 
 
-def plane(array: Any, path: Path, *dims: str) -> Any:
-    """The array with these dimensions alone, in this order; others must have size one."""
+def select_dims(array: Any, path: Path, *dims: str) -> Any:
+    """The array with dimensions `dims`, in this order; other dimensions must have size one and are dropped."""
     for dim in set(array.dims) - set(dims):
         if array.sizes[dim] > 1:
             raise ValueError(
@@ -163,9 +211,29 @@ def plane(array: Any, path: Path, *dims: str) -> Any:
     return array.transpose(*dims)
 
 
-def to_celsius(values: Float[np.ndarray, "*any"], units: str, where: str) -> Float[np.ndarray, "*any"]:
-    """Temperatures in degrees Celsius, float32; without units, the numbers themselves tell."""
-    values = values.astype(np.float32)
+def observed(values: Float[np.ndarray, "*any"], where: str, missing: Sequence[float]) -> Float[np.ndarray, "*any"]:
+    """The values of a field with NaN where they are `missing`. Raises if one is 1e30 or more, warns of fill values."""
+    values = mask(values, missing)
+    if (bad := too_large(values)).any():
+        number = values.flat[int(bad.argmax())]
+        raise ValueError(
+            f"{where} has {number:g} in {int(bad.sum())} places, which is no observation: declare it as _FillValue in "
+            f"the file, or by `missing`."
+        )
+    warn_of_fill_values(values, where)
+    return values
+
+
+def to_celsius(
+    values: Float[np.ndarray, "*any"], units: str, where: str, missing: Sequence[float] = ()
+) -> Float[np.ndarray, "*any"]:
+    """Temperatures in degrees Celsius, float32, NaN where `missing`; without units, values above 150 are kelvins."""
+    if (found := suspect(mask(values, missing))) is not None:
+        raise ValueError(
+            f"{where} has {found[0]:g} in {found[1]} places, far from all other values: if it is a fill value, declare "
+            f"it as _FillValue in the file or by missing=({found[0]:g},)."
+        )
+    values = observed(values, where, missing).astype(np.float32)
     if not np.isfinite(values).any():
         return values
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
@@ -173,35 +241,43 @@ def to_celsius(values: Float[np.ndarray, "*any"], units: str, where: str) -> Flo
     if not unit:
         unit = "k" if low > 150 else "c"
     if unit not in _KELVIN | _CELSIUS:
-        raise ValueError(f"{where} is in {units!r}: convert it to K or degC.")
+        raise ValueError(f"{where} is in {shorten(units, 40)!r}: convert it to K or degC.")
     offset = 273.15 if unit in _KELVIN else 0.0
     if low - offset < -100 or high - offset > 70:
         raise ValueError(
-            f"{where} goes from {low:g} to {high:g} in {units!r}, which no air temperature does: check its units."
+            f"{where} goes from {low:g} to {high:g} in {shorten(units, 40)!r}, which no air temperature does: check "
+            "its units, or declare fill values by `missing`."
         )
     return values - np.float32(offset)
 
 
-def elevation(path: Path) -> tuple[Float[np.ndarray, " h"], Float[np.ndarray, " w"], Float[np.ndarray, "h w"]] | None:
-    """Latitudes, longitudes and metres above sea of a file, None if it does not say."""
+def elevation(
+    path: Path, missing: Sequence[float] = ()
+) -> tuple[Float[np.ndarray, " h"], Float[np.ndarray, " w"], Float[np.ndarray, "h w"]] | None:
+    """Latitudes, longitudes and metres above sea of a file, None if it has no elevation."""
     with open_file(path) as data:
         for name, array in data.data_vars.items():
             others = [dim for dim in array.dims if dim not in ("lat", "lon") and array.sizes[dim] > 1]
-            if others or not _is(array, _ELEVATION) or not {"lat", "lon"} <= set(array.dims):
+            if others or not _matches(array, _ELEVATION) or not {"lat", "lon"} <= set(array.dims):
                 continue
-            metres = plane(array, path, "lat", "lon").values.astype(np.float64)
+            metres = read_values(select_dims(array, path, "lat", "lon"), path, np.float64)
+            metres = observed(metres, f"{name} in {path}", missing)
             units = str(array.attrs.get("units", "m")).replace(" ", "")
             if units in ("m**2s**-2", "m2s-2", "m^2s^-2", "m2/s2", "m^2/s^2"):
-                metres = np.maximum(metres / GRAVITY, 0)  # geopotentials ripple around zero at sea
+                metres = np.maximum(metres / GRAVITY, 0)  # spectral ripples around zero at sea
             elif units not in ("m", "metre", "metres", "meter", "meters"):
-                raise ValueError(f"{name} in {path} is in {units!r}: convert it to metres.")
-            return data["lat"].values.astype(np.float64), data["lon"].values.astype(np.float64), metres
+                raise ValueError(f"{name} in {path} is in {shorten(units, 40)!r}: convert it to metres.")
+            if min(metres.shape) < 2:
+                raise ValueError(
+                    f"{name} in {path} has {metres.shape} points, but a grid needs 2 x 2: name another file."
+                )
+            return _coordinate(data, "lat", path), _coordinate(data, "lon", path), metres
     return None
 
 
 def to_days(time: Any, path: Path) -> tuple[Float[np.ndarray, " t"], str]:
-    """Days since 1970-01-01, counted in the calendar that is named beside them."""
-    values = time.values
+    """Times as days since 1970-01-01, and the calendar in which they are counted."""
+    values = read_values(time, path)
     if np.issubdtype(values.dtype, np.datetime64):
         return (values - np.datetime64("1970-01-01", "ns")) / np.timedelta64(1, "D"), "standard"
     calendar = getattr(values.flat[0], "calendar", None) if values.size else None
@@ -212,7 +288,7 @@ def to_days(time: Any, path: Path) -> tuple[Float[np.ndarray, " t"], str]:
 
 
 def date(days: float, calendar: str) -> str:
-    """Such a number of days as a date and hour."""
+    """Days since 1970-01-01 as a date and time, in the given calendar."""
     if calendar == "standard":
         return str(np.datetime64(round(days * 1440), "m")).replace("T", " ")
     cftime = need("cftime", f"The calendar {calendar!r}")
@@ -221,5 +297,5 @@ def date(days: float, calendar: str) -> str:
 
 
 def data_files(paths: Iterable[Path]) -> list[Path]:
-    """Those of the paths that look like climate data, in order."""
+    """The paths with a suffix of climate files, sorted."""
     return sorted(path for path in paths if path.suffix in SUFFIXES)

@@ -1,8 +1,7 @@
-"""Climate files that belong together, and regions of them in memory."""
+"""Joining climate files in time, and loading a region of them into memory."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,17 +11,19 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from shiftnp.tasks import climate_files as files
-from shiftnp.tasks.climate_files import Contents
+from shiftnp.tasks.climate_files import FileInfo
+from shiftnp.tasks.download import VARIABLE, data_folder
+from shiftnp.tasks.hdf5_check import check_hdf5
 
 Box = tuple[float, float, float, float]
-"""Least and largest latitude, least and largest longitude, in degrees; the largest are not part of it."""
+"""Minimum and maximum latitude, minimum and maximum longitude, in degrees; the maxima are excluded."""
 
 REGIONS: dict[str, Box] = {"central": (42, 53, 8, 28), "west": (42, 53, -4, 8), "north": (53, 62, 8, 28)}
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """A region in memory, latitudes and longitudes ascending. NaN: no observation here."""
+    """Temperatures and elevations of a region, latitudes and longitudes ascending. NaN means missing."""
 
     lat: Float[np.ndarray, " h"]
     lon: Float[np.ndarray, " w"]
@@ -31,22 +32,22 @@ class Region:
     celsius: Float[np.ndarray, "t h w"]
 
     @property
-    def there(self) -> Bool[np.ndarray, "t h w"]:
+    def observed(self) -> Bool[np.ndarray, "t h w"]:
         """Where temperature and elevation are both known."""
         return np.isfinite(self.celsius) & np.isfinite(self.elevation)
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Files with the same variable on the same grid, one after another in time. Holds no arrays and no open files.
+    """Files with the same variable on the same grid, joined in time. Holds coordinates only, no fields or open files.
 
     Args:
-        parts: what each file holds.
-        heights: the file that has the elevation.
+        parts: variable and coordinates of each file.
+        heights: the file with the elevation.
         step: days between two times.
     """
 
-    parts: tuple[Contents, ...]
+    parts: tuple[FileInfo, ...]
     heights: Path
     step: float
 
@@ -54,33 +55,34 @@ class Source:
     def calendar(self) -> str:
         return self.parts[0].calendar
 
-    def load(self, name: str, box: Box, stride: tuple[int, int, int | None]) -> Region:
-        """Every `stride`-th point of a region, read once; `name` is for errors."""
-        return _load(self, name, box, stride)
+    def load(self, name: str, box: Box, stride: tuple[int, int, int | None], missing: tuple[float, ...] = ()) -> Region:
+        """Every `stride`-th point of a region, read once; `name` is for errors, `missing` are fill values."""
+        return _load(self, name, box, stride, missing)
 
 
 def open_source(path: str | None, elevation: str | None, variable: str | None, name: str, box: Box) -> Source:
-    """Of the files at `path` those that cover the box; if they are on several grids, those with most times."""
-    return _open_source(*_find(path), elevation, variable, name, box)
+    """The files at `path` that cover the box; if they are on several grids, those of the grid with most times."""
+    return _open_source(*_find_files(path), elevation, variable, name, box)
 
 
 @lru_cache(maxsize=8)
 def _open_source(
     folder: Path, paths: tuple[Path, ...], elevation: str | None, variable: str | None, name: str, box: Box
 ) -> Source:
-    found = [part for file in paths if (part := files.contents(file, variable)) is not None]
+    check_hdf5(file for file in paths if files.first_bytes(file) == files.HDF5)  # all of them in one process
+    found = [part for file in paths if (part := files.file_info(file, variable)) is not None]
     if not found:
         wanted = "a temperature" if variable is None else f"the variable {variable!r}"
         raise ValueError(
             f"Nothing at {folder} has {wanted} over time, latitude and longitude: give another `path` or `variable`."
         )
-    groups: dict[tuple[object, ...], list[Contents]] = {}
+    groups: dict[tuple[object, ...], list[FileInfo]] = {}
     for part in found:
         key = (part.variable, part.calendar, part.lat.tobytes(), part.lon.tobytes())
         groups.setdefault(key, []).append(part)
-    fitting = [group for group in groups.values() if _columns(group[0], box) is not None]
+    fitting = [group for group in groups.values() if _inside(group[0], box) is not None]
     if not fitting:
-        raise ValueError(_uncovered([group[0] for group in groups.values()], name, box))
+        raise ValueError(_coverage_error([group[0] for group in groups.values()], name, box))
     parts = max(fitting, key=lambda group: sum(len(part.days) for part in group))
     days = np.unique(np.concatenate([part.days for part in parts]))
     if len(days) < 2:
@@ -90,19 +92,19 @@ def _open_source(
 
 def covers(source: Source, box: Box) -> bool:
     """Whether the files reach all edges of the box, up to one grid spacing."""
-    return _columns(source.parts[0], box) is not None
+    return _inside(source.parts[0], box) is not None
 
 
-def _find(path: str | None) -> tuple[Path, tuple[Path, ...]]:
-    """Where data are looked for, and the files there."""
+def _find_files(path: str | None) -> tuple[Path, tuple[Path, ...]]:
+    """The file or folder that is searched, and the climate files in it."""
     if path is None:
-        root = os.environ.get("SHIFTNP_DATA")
+        root = data_folder()
         if root is None:
             raise FileNotFoundError(
-                "No climate data: give a file or folder by `path`, or set SHIFTNP_DATA to a folder that has them in "
+                f"No climate data: give a file or folder by `path`, or set {VARIABLE} to a folder that has them in "
                 "climate/ (the paper's are derived-near-surface-meteorological-variables in the Copernicus store)."
             )
-        place = Path(root) / "climate"
+        place = root / "climate"
     else:
         place = Path(path).expanduser()
     if "*" in place.name:
@@ -117,7 +119,7 @@ def _find(path: str | None) -> tuple[Path, tuple[Path, ...]]:
 
 
 def _find_elevation(temperature: Path, elevation: str | None) -> Path:
-    """The file named, or the one with the temperature, or one beside it that is about elevation alone."""
+    """The file with the elevation: the one given, the one with the temperature, or one in the same folder."""
     if elevation is not None:
         path = Path(elevation).expanduser()
         if not path.exists():
@@ -129,9 +131,9 @@ def _find_elevation(temperature: Path, elevation: str | None) -> Path:
         return temperature
     for path in files.data_files(temperature.parent.iterdir()):
         try:
-            if path != temperature and files.elevation(path) is not None and files.contents(path) is None:
+            if path != temperature and files.elevation(path) is not None and files.file_info(path) is None:
                 return path
-        except ValueError:
+        except (ValueError, OSError):
             continue  # nobody asked for this file
     raise ValueError(
         f"{temperature} has no elevation, nor has a file beside it: name one by `elevation` (ERA5 has geopotential, "
@@ -139,11 +141,11 @@ def _find_elevation(temperature: Path, elevation: str | None) -> Path:
     )
 
 
-def _columns(part: Contents, box: Box) -> tuple[Int[np.ndarray, " h"], Int[np.ndarray, " w"]] | None:
-    """Rows and columns of the box in ascending order, None if the file does not reach to its edges."""
+def _inside(part: FileInfo, box: Box) -> tuple[Int[np.ndarray, " h"], Int[np.ndarray, " w"]] | None:
+    """Rows and columns inside the box in ascending order, None if the file does not cover it."""
     inside = []
     # Longitudes are counted from the western edge, whatever the file counts them from.
-    for values, (low, high) in ((part.lat, box[:2]), (_east_of(part.lon, box[2]), box[2:])):
+    for values, (low, high) in ((part.lat, box[:2]), (_wrap_longitudes(part.lon, box[2]), box[2:])):
         order = np.argsort(values, kind="stable")
         spacing = float(np.median(np.diff(values[order]))) if len(values) > 1 else 0.0
         slack = 1e-3 * spacing  # coordinates are rounded, and an edge at a grid point must not depend on that
@@ -158,17 +160,17 @@ def _columns(part: Contents, box: Box) -> tuple[Int[np.ndarray, " h"], Int[np.nd
     return inside[0], inside[1]
 
 
-def _east_of(lon: Float[np.ndarray, " w"], west: float) -> Float[np.ndarray, " w"]:
-    """Longitudes from `west` to `west + 360`, give or take what rounding does to the first."""
+def _wrap_longitudes(lon: Float[np.ndarray, " w"], west: float) -> Float[np.ndarray, " w"]:
+    """Longitudes wrapped to `[west, west + 360)`, up to rounding."""
     return (lon - west + 1e-3) % 360 + west - 1e-3
 
 
-def _uncovered(parts: Sequence[Contents], name: str, box: Box) -> str:
+def _coverage_error(parts: Sequence[FileInfo], name: str, box: Box) -> str:
     has = []
     for part in parts:
-        lon = _east_of(part.lon, -180)
+        lon = _wrap_longitudes(part.lon, -180)
         has.append(
-            f"{part.path.name} covers latitudes {part.lat.min():g} to {part.lat.max():g} and longitudes {lon.min():g} "
+            f"{part.path} covers latitudes {part.lat.min():g} to {part.lat.max():g} and longitudes {lon.min():g} "
             f"to {lon.max():g}"
         )
     return (
@@ -178,13 +180,15 @@ def _uncovered(parts: Sequence[Contents], name: str, box: Box) -> str:
 
 
 @lru_cache(maxsize=8)
-def _load(source: Source, name: str, box: Box, stride: tuple[int, int, int | None]) -> Region:
+def _load(
+    source: Source, name: str, box: Box, stride: tuple[int, int, int | None], missing: tuple[float, ...]
+) -> Region:
     first = source.parts[0]
-    inside = _columns(first, box)
-    if inside is None:
-        raise ValueError(_uncovered([first], name, box))
-    rows, columns = inside[0][:: stride[0]], inside[1][:: stride[1]]
-    lat, lon = first.lat[rows], _east_of(first.lon, box[2])[columns]
+    grid = _inside(first, box)
+    if grid is None:
+        raise ValueError(_coverage_error([first], name, box))
+    rows, columns = grid[0][:: stride[0]], grid[1][:: stride[1]]
+    lat, lon = first.lat[rows], _wrap_longitudes(first.lon, box[2])[columns]
     thin = stride[2] or (6 if abs(source.step * 24 - 1) < 0.01 else 1)
     start = min(part.days.min() for part in source.parts)
     days, celsius = [], []
@@ -193,13 +197,14 @@ def _load(source: Source, name: str, box: Box, stride: tuple[int, int, int | Non
         count = np.rint((part.days - start) / source.step).astype(np.int64)
         kept = np.flatnonzero(count % thin == 0)
         with files.open_file(part.path) as data:
-            array = files.plane(data[part.variable], part.path, "time", "lat", "lon")
+            array = files.select_dims(data[part.variable], part.path, "time", "lat", "lon")
             units = str(array.attrs.get("units", ""))
-            values = array.isel(time=_slice(kept), lat=_slice(rows), lon=_slice(columns)).values
-        celsius.append(files.to_celsius(values, units, f"{part.variable} in {part.path.name}"))
+            inside = array.isel(time=_slice(kept), lat=_slice(rows), lon=_slice(columns))
+            values = files.read_values(inside, part.path, np.float32)
+        celsius.append(files.to_celsius(values, units, f"{part.variable} in {part.path}", missing))
         days.append(part.days[kept])
     all_days, order = np.unique(np.concatenate(days), return_index=True)
-    heights = files.elevation(source.heights)
+    heights = files.elevation(source.heights, missing)
     if heights is None:
         raise ValueError(f"{source.heights} has no elevation any more: was it changed?")
     region = Region(lat, lon, all_days, interpolate(*heights, lat, lon), np.concatenate(celsius)[order])
@@ -224,14 +229,14 @@ def interpolate(
     to_lat: Float[np.ndarray, " h"],
     to_lon: Float[np.ndarray, " w"],
 ) -> Float[np.ndarray, "h w"]:
-    """Values between grid points, bilinear over those of the four neighbours that are there; NaN outside the grid."""
-    lon = _east_of(lon, (to_lon.min() + to_lon.max()) / 2 - 180)  # so that the seam is far away
+    """Bilinear interpolation that ignores missing neighbours; NaN outside the grid."""
+    lon = _wrap_longitudes(lon, (to_lon.min() + to_lon.max()) / 2 - 180)  # so that the seam is far away
     rows, columns = np.argsort(lat), np.argsort(lon)
     lon, values = lon[columns], values[np.ix_(rows, columns)]
     if len(lon) > 1 and lon[0] + 360 - lon[-1] < 1.5 * np.median(np.diff(lon)):  # all around: the seam is no edge
         lon = np.concatenate([lon[-1:] - 360, lon, lon[:1] + 360])
         values = np.concatenate([values[:, -1:], values, values[:, :1]], 1)
-    (i, a), (j, b) = _between(lat[rows], to_lat), _between(lon, to_lon)
+    (i, a), (j, b) = _bracket(lat[rows], to_lat), _bracket(lon, to_lon)
     total, weight = np.zeros((len(to_lat), len(to_lon))), np.zeros((len(to_lat), len(to_lon)))
     for di, wi in ((0, 1 - a), (1, a)):
         for dj, wj in ((0, 1 - b), (1, b)):
@@ -243,8 +248,8 @@ def interpolate(
         return np.where(weight > 1e-6, total / np.where(weight > 1e-6, weight, 1), np.nan)
 
 
-def _between(grid: Float[np.ndarray, " n"], to: Float[np.ndarray, " k"]) -> tuple[np.ndarray, np.ndarray]:
-    """The grid point before each place, and how far it is to the next: 0 to 1, NaN more than half a cell outside."""
+def _bracket(grid: Float[np.ndarray, " n"], to: Float[np.ndarray, " k"]) -> tuple[np.ndarray, np.ndarray]:
+    """Index of the grid point before each location and the fraction of the way to the next, NaN outside the grid."""
     before = np.clip(np.searchsorted(grid, to, side="right") - 1, 0, len(grid) - 2)
     far = (to - grid[before]) / (grid[before + 1] - grid[before])
     return before, np.where((far < -0.5) | (far > 1.5), np.nan, np.clip(far, 0, 1))

@@ -1,4 +1,4 @@
-"""Finding data: in the user's folders, in the cache, and on the network."""
+"""Finding data files: in the user's folders, in the cache, or by download."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ CIFAR = ("https://www.cs.toronto.edu/~kriz/",)
 
 @dataclass(frozen=True)
 class Source:
-    """Where a file can be had.
+    """Where a file can be downloaded.
 
     Args:
         urls: addresses, tried in turn.
         known_hash: "sha256:..." or "md5:..." of the file as it is kept.
-        unpack: what is kept is the content of the gzipped file at `urls`. The same content can be packed in many ways,
-            and mirrors do, so that only the hash of the content says something.
+        unpack: decompress the gzipped file and keep its content. Mirrors compress the same content differently, so
+            that only the hash of the content can be checked.
     """
 
     urls: tuple[str, ...]
@@ -61,7 +61,7 @@ SOURCES: dict[str, Source] = {
         tuple(f"{base}cifar-10-binary.tar.gz" for base in CIFAR), "md5:c32a1d4ab5d03f1284b67883e8d87530"
     ),
 }
-"""Files that can be downloaded, by their place in a folder of data."""
+"""Files that can be downloaded, by their path in a data folder."""
 
 
 def cache() -> Path:
@@ -69,16 +69,22 @@ def cache() -> Path:
     return Path(pooch.os_cache("shiftnp")) / "data"
 
 
+def data_folder() -> Path | None:
+    """The folder that SHIFTNP_DATA names, None if it is not set."""
+    place = os.environ.get(VARIABLE)
+    return Path(place).expanduser() if place else None
+
+
 def folders(folder: Path | str | None = None) -> Iterator[Path]:
-    """Where data is looked for, in this order: `folder`, SHIFTNP_DATA, the user's cache."""
-    for place in (folder, os.environ.get(VARIABLE)):
+    """The folders that are searched, in this order: `folder`, SHIFTNP_DATA, the user's cache."""
+    for place in (folder, data_folder()):
         if place:
             yield Path(place).expanduser()
     yield cache()
 
 
 def find(name: str, *others: str, folder: Path | str | None = None, download: bool = True) -> Path:
-    """The file `name`, or the first of `others` that can stand in for it; if there is none, `name` is downloaded.
+    """The path of file `name` or of the first of `others` that exists; if there is none, `name` is downloaded.
 
     Args:
         name: path in a folder of data, as "mnist/train-images-idx3-ubyte". The file may also lie in the folder itself.
@@ -134,7 +140,7 @@ def fetch(name: str, url: str, known_hash: str, unpack: bool, folder: Path) -> P
 
 @contextmanager
 def quiet_pooch() -> Iterator[None]:
-    """Pooch reports every step, but a bar shows progress here and one sentence what went wrong."""
+    """Silences pooch's log: a progress bar and one error sentence are enough."""
     logger = pooch.get_logger()
     level = logger.level
     logger.setLevel("WARNING")
@@ -146,11 +152,11 @@ def quiet_pooch() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Resume:
-    """A downloader for pooch that goes on where an earlier one stopped.
+    """A downloader for pooch that resumes an interrupted download.
 
     Args:
-        part: where what has arrived is kept until all has. Pooch's own file is new in every attempt.
-        unpack: write the content of a gzipped file.
+        part: file for the bytes received so far. Pooch's own temporary file is new in every attempt.
+        unpack: decompress a gzipped file.
     """
 
     part: Path
@@ -170,7 +176,7 @@ class Resume:
             self.part.unlink(missing_ok=True)  # should its hash be wrong, the next attempt starts afresh
 
     def receive(self, url: str) -> None:
-        """Completes `part`."""
+        """Downloads what `part` does not have yet."""
         have = self.part.stat().st_size if self.part.exists() else 0
         headers = {"Accept-Encoding": "identity"}  # bytes are counted as they lie on the server
         if have:

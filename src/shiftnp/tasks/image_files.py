@@ -1,4 +1,4 @@
-"""Reading image data sets from the forms in which they are passed around, as uint8 `[n, height, width, channels]`."""
+"""Reading MNIST (IDX) and CIFAR-10 (archive, folder or PNG sheets) as uint8 `[n, height, width, channels]`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import logging
 import math
 import pickle
 import tarfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ from jaxtyping import UInt8
 from torch.utils.data import get_worker_info
 
 from shiftnp.tasks.download import find
+from shiftnp.tasks.reading import reading
 
 log = logging.getLogger(__name__)
 
-BROKEN = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, pickle.UnpicklingError)
 CIFAR_BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 FORMS = ("", ".bin")  # pickles and binaries
 CIFAR_FILES = (
@@ -61,7 +60,7 @@ DATASETS = {
 
 
 def read_images(dataset: str, part: str, folder: Path | str | None = None) -> UInt8[np.ndarray, "n side side c"]:
-    """The images of `part` ("train" or "test") that are there, in the order of their authors."""
+    """The images of `part` ("train" or "test") that the files contain, in their original order."""
     about = DATASETS[dataset]
     path = find(*about.files[part], folder=folder)
     images = read_idx(path)[..., None] if dataset == "mnist" else read_cifar(path, part)
@@ -75,15 +74,13 @@ def read_images(dataset: str, part: str, folder: Path | str | None = None) -> UI
 
 def read_idx(path: Path) -> UInt8[np.ndarray, " n *shape"]:
     """An array of bytes in the IDX format of MNIST, gzipped or not."""
-    data = path.read_bytes()
-    if data[:2] == b"\x1f\x8b":
-        try:
+    with reading(path, "an IDX file"):
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-        except BROKEN as error:
-            raise ValueError(f"{path} is damaged ({error}): remove it or get it again.") from error
-    if len(data) < 8 or data[:3] != b"\0\0\x08":
+    start = 4 + 4 * data[3] if len(data) > 4 else 4
+    if data[:3] != b"\0\0\x08" or len(data) <= start:
         raise ValueError(f"{path} is no IDX file of bytes: replace it.")
-    start = 4 + 4 * data[3]
     shape = [int(n) for n in np.frombuffer(data[4:start], ">u4")]
     if len(data) - start != math.prod(shape):
         raise ValueError(f"{path} should hold {math.prod(shape)} values, not {len(data) - start}: get it again.")
@@ -98,10 +95,10 @@ def read_cifar(path: Path, part: str) -> UInt8[np.ndarray, "n 32 32 3"]:
     if path.suffix == ".png":
         sheets = [path] if part == "test" else [path.with_name(f"{name}.png") for name in CIFAR_BATCHES[part]]
         parts = {sheet.name: read_sheet(sheet) for sheet in sheets if sheet.exists()}
-        return _leading(parts, [sheet.name for sheet in sheets], path)
+        return _first_batches(parts, [sheet.name for sheet in sheets], path)
     wanted = CIFAR_BATCHES[part]
     found: dict[str, UInt8[np.ndarray, "n 32 32 3"]] = {}
-    try:
+    with reading(path, "CIFAR-10"):
         if path.is_dir():
             for file in path.iterdir():
                 if file.stem in wanted and file.suffix in FORMS:
@@ -112,12 +109,10 @@ def read_cifar(path: Path, part: str) -> UInt8[np.ndarray, "n 32 32 3"]:
                     name, content = Path(member.name), archive.extractfile(member)
                     if name.stem in wanted and name.suffix in FORMS and content is not None:
                         found[name.stem] = read_batch(content.read(), binary=name.suffix == ".bin")
-    except (*BROKEN, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged or not CIFAR-10 ({error}): remove it or get it again.") from error
-    return _leading(found, wanted, path)
+    return _first_batches(found, wanted, path)
 
 
-def _leading(parts: dict[str, Any], names: list[str], path: Path) -> UInt8[np.ndarray, "n 32 32 3"]:
+def _first_batches(parts: dict[str, Any], names: list[str], path: Path) -> UInt8[np.ndarray, "n 32 32 3"]:
     there = []
     for name in names:
         if name not in parts:
@@ -143,20 +138,23 @@ def read_sheet(path: Path) -> UInt8[np.ndarray, "n 32 32 3"]:
     """An RGB picture whose rows of 1024 pixels are one image of 32 x 32 each."""
     from PIL import Image
 
-    with Image.open(path) as sheet:
-        if sheet.mode != "RGB" or sheet.width != 1024:
-            raise ValueError(
-                f"{path} must be an RGB picture 1024 wide, not {sheet.mode} and {sheet.width}: replace it."
-            )
-        return np.array(sheet).reshape(-1, 32, 32, 3)
+    with reading(path, "a PNG picture"), Image.open(path) as sheet:
+        mode, width = sheet.mode, sheet.width
+        pixels = np.array(sheet) if (mode, width) == ("RGB", 1024) else None
+    if pixels is None:
+        raise ValueError(f"{path} must be an RGB picture 1024 wide, not {mode} and {width}: replace it.")
+    return pixels.reshape(-1, 32, 32, 3)
 
 
 def _latin1(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin1")
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """Reads pickles of plain objects, bytes and numpy arrays; one that asks for anything else could run any code."""
+class _ArraysOnly(pickle._Unpickler):
+    """Reads pickles of plain objects, bytes and numpy arrays; one that asks for anything else could run any code.
+
+    The unpickler in Python, because the one in C reserves up to 64 GB for a damaged number.
+    """
 
     ALLOWED = {  # noqa: RUF012
         ("numpy.core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],

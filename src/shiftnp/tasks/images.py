@@ -1,9 +1,8 @@
-"""Image completion: pixel values from pixel places, on MNIST and CIFAR-10, plain or translated (the paper's task)."""
+"""Image completion on MNIST and CIFAR-10, plain or translated: pixel values from pixel coordinates."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -20,8 +19,9 @@ from torch.distributions import Distribution
 from shiftnp.batch import Batch
 from shiftnp.plots.comparison import Comparison, Predictor, draw_strips
 from shiftnp.plots.style import Style
+from shiftnp.tasks import checks
 from shiftnp.tasks.base import Task, TestSet, generator_for
-from shiftnp.tasks.download import VARIABLE
+from shiftnp.tasks.download import data_folder
 from shiftnp.tasks.image_files import DATASETS, read_images
 
 SPLITS = ("train", "valid", "test")
@@ -29,20 +29,20 @@ SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True)
 class ImageTask(Task):
-    """Images on a black canvas, some pixels known and the others to be predicted.
+    """Images on a black canvas: some pixels are the context, the others the targets.
 
     Inputs are (row, column) of a pixel, standardised over the canvas; outputs are grey or RGB in [0, 1]. The number of
-    context pixels is drawn once a batch, which ones for every image. An image always has the same translation.
+    context pixels is drawn once per batch, the pixels for every image. The translation of an image is fixed.
 
     Args:
         dataset: "mnist" or "cifar10".
-        translated: the image lies anywhere on the canvas, with equal odds; it is never cut. Otherwise in the middle.
+        translated: the image is uniformly placed on the canvas and never cut off. Otherwise it is centred.
         split: "train", "valid" (the last tenth of the training images) or "test".
         canvas: side of the canvas in pixels (None: that of the image, and twice that if translated, as in the paper).
-        limit: use the first images of the split only, at most so many.
-        targets: at most so many targets (None: all pixels that are not context).
-        context: smallest and largest share of the canvas' pixels that is context.
-        seed: decides the translations.
+        limit: use only the first so many images of the split.
+        targets: maximum number of targets (None: all pixels that are not context).
+        context: minimum and maximum share of the pixels of the canvas that are context.
+        seed: of the translations.
         path: folder of the data (None: SHIFTNP_DATA, then the user's cache, then the network).
     """
 
@@ -60,15 +60,16 @@ class ImageTask(Task):
     path_settings: ClassVar[tuple[str, ...]] = ("path",)
 
     def __post_init__(self) -> None:
-        if self.dataset not in DATASETS:
-            raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {self.dataset!r}.")
-        if self.split not in SPLITS:
-            raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {self.split!r}.")
+        checks.one_of("dataset", self.dataset, tuple(DATASETS))
+        checks.one_of("split", self.split, SPLITS)
+        checks.flag("translated", self.translated)
+        for name in ("canvas", "limit", "targets"):
+            checks.whole(name, getattr(self, name), least=1, optional=True)
+        checks.whole("seed", self.seed)
+        object.__setattr__(self, "context", checks.numbers("context", self.context, 2))
+        object.__setattr__(self, "path", checks.path_or_none("path", self.path))
         if self.side < self._width:
             raise ValueError(f"canvas must not be smaller than the images of {self._width} pixels, got {self.canvas}.")
-        for name, number in (("limit", self.limit), ("targets", self.targets)):
-            if number is not None and number < 1:
-                raise ValueError(f"{name} must be positive or None, got {number}.")
         low, high = self._points
         if not (0 <= low <= high and self.context[1] < 1):
             raise ValueError(f"context must be a range of shares of the pixels, below one, got {self.context}.")
@@ -91,13 +92,13 @@ class ImageTask(Task):
     @property
     def count(self) -> int:
         """Number of images of the split."""
-        return len(self._indices())
+        return len(self._split_range())
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         return self.complete(torch.randint(self.count, (batch_size,), generator=generator), generator)
 
     def complete(self, index: Int[Tensor, " b"], generator: torch.Generator) -> Batch:
-        """Completion of the images of these numbers in the split."""
+        """A batch of the images with these indices in the split."""
         n = self.side**2
         low, high = self._points
         nc = int(torch.randint(low, high + 1, (), generator=generator))
@@ -112,17 +113,17 @@ class ImageTask(Task):
         """The canvases of these images of the split."""
         width = self._width
         out = torch.zeros(len(index), self.side, self.side, self.dy, dtype=torch.uint8)
-        images = self._stock()[self._rows(index)]
+        images = self._all_images()[self._rows(index)]
         for canvas, image, (top, left) in zip(out, images, self.offsets(index).tolist(), strict=True):
             canvas[top : top + width, left : left + width] = image
         return out.float() / 255
 
     def offsets(self, index: Int[Tensor, " b"]) -> Int[Tensor, "b 2"]:
-        """Rows and columns of black before these images of the split."""
+        """Row and column of the upper left corner of these images of the split."""
         places = self.side - self._width + 1
         if not self.translated:
             return torch.full((len(index), 2), (places - 1) // 2)
-        return translations(self.seed, self._part, len(self._stock()), places)[self._rows(index)]
+        return translations(self.seed, self._part, len(self._all_images()), places)[self._rows(index)]
 
     @property
     def _width(self) -> int:
@@ -137,12 +138,12 @@ class ImageTask(Task):
     def _part(self) -> str:
         return "test" if self.split == "test" else "train"
 
-    def _stock(self) -> UInt8[Tensor, "n w w dy"]:
-        return load(self.dataset, self._part, self.path, os.environ.get(VARIABLE))
+    def _all_images(self) -> UInt8[Tensor, "n w w dy"]:
+        return load(self.dataset, self._part, self.path, data_folder())
 
-    def _indices(self) -> range:
-        """Which images of the file are those of the split."""
-        n = len(self._stock())
+    def _split_range(self) -> range:
+        """Indices of the images of the split in the file."""
+        n = len(self._all_images())
         trained = n - n // 10
         split = {"train": range(trained), "valid": range(trained, n), "test": range(n)}[self.split][: self.limit]
         if not split:
@@ -152,7 +153,7 @@ class ImageTask(Task):
         return split
 
     def _rows(self, index: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
-        split = self._indices()
+        split = self._split_range()
         if not 0 <= int(index.min()) <= int(index.max()) < len(split):
             raise ValueError(
                 f"index must be in 0 to {len(split) - 1}, the images of split {self.split!r}, got {index}."
@@ -162,7 +163,7 @@ class ImageTask(Task):
     def test_sets(self) -> dict[str, TestSet]:
         """`valid` and `test`: the first images of these splits, each once, with all their pixels.
 
-        Batches are small, because pairs of pixels are many and each batch has but one number of context pixels.
+        Batches are small, because images have many pixels and each batch has one number of context pixels.
         """
 
         def images(split: str, seed: int, tasks: int) -> TestSet:
@@ -197,7 +198,7 @@ class ImageTask(Task):
 
 @dataclass(frozen=True)
 class ImageTestSet(TestSet):
-    """The first `tasks` images of a split in their order, where other test sets draw at random.
+    """The first `tasks` images of a split in their order, where other test sets sample at random.
 
     With fewer or more `tasks`, those that both have are the same.
     """
@@ -216,8 +217,8 @@ class ImageTestSet(TestSet):
 
 
 @lru_cache(maxsize=4)
-def load(dataset: str, part: str, folder: Path | str | None, variable: str | None = None) -> UInt8[Tensor, "n w w dy"]:
-    """The images of a file, read once. `variable` is that of the environment: with another one they are read again."""
+def load(dataset: str, part: str, folder: Path | str | None, root: Path | None = None) -> UInt8[Tensor, "n w w dy"]:
+    """The images of a file, read once; again if `root`, the folder that SHIFTNP_DATA names, changes."""
     return torch.from_numpy(read_images(dataset, part, folder))
 
 
@@ -231,7 +232,7 @@ def translations(seed: int, part: str, n: int, places: int) -> Int[Tensor, "n 2"
 
 @lru_cache(maxsize=16)
 def pixel_grid(side: int) -> Float[Tensor, "n 2"]:
-    """Places of the pixels of a square canvas, row by row, with mean zero and variance one in each direction."""
+    """Coordinates of the pixels of a square canvas, row by row, with mean zero and variance one per dimension."""
     place = torch.arange(side, dtype=torch.float64)
     place = (place - place.mean()) / place.std(correction=0)
     return torch.cartesian_prod(place, place).float()

@@ -180,9 +180,9 @@ class Simulation:
         seed: trajectory `i` depends on `(seed, i)` alone.
         n, coarse: points along each side that are solved for, and that are stored (means of square cells).
         peak, speed: peak wavenumber and maximum speed of the velocity at the start.
-        snapshots, kept, interval: states `interval` apart are taken, and the last `kept` are stored.
-        precision: of the solver. The flow is chaotic: with another precision or another processor, trajectories are
-            other ones after a while; their statistics are the same.
+        snapshots, kept, interval: number of states, `interval` apart, of which the last `kept` are stored.
+        precision: of the solver. The flow is chaotic: with another precision or processor, trajectories diverge after a
+            while; their statistics are the same.
     """
 
     seed: int = 0

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from torch.distributions import Distribution
 
 from shiftnp.batch import Batch
-from shiftnp.scaling import Scaling, moments
+from shiftnp.scaling import Scaling, moments, scaling_or_none
+from shiftnp.tasks import checks
 from shiftnp.tasks.base import Task, TestSet, generator_for
 from shiftnp.tasks.table_files import Table, read_frame, read_table
 
@@ -28,9 +29,9 @@ Order = Literal["random", "sorted"]
 class TableTask(Task):
     """Data sets from a table, each split into context and targets; inputs and outputs are standardised.
 
-    Each group of rows is one data set; without groups, the whole table is one, of which every task is a random part.
-    Groups (or rows) are dealt out to training, validation and tests once, so that these share none. A row that lacks an
-    output can be context, never a target: where it would be one it is left out, and so is a row that lacks all.
+    Each group of rows is one data set; without groups, the whole table is one, of which every task is a random subset.
+    Groups (or rows) are assigned to training, validation and tests once, so that these share none. A row with a missing
+    output can be context but not a target; a row with all outputs missing is left out.
 
     Args:
         path: a .csv, .tsv or .parquet file with a header.
@@ -38,16 +39,17 @@ class TableTask(Task):
         group: the column whose equal values make a data set, for instance a day.
         holdout: targets are points at random, or all points in a box of inputs ("block"), as when a region has no data.
         block: inputs that the box bounds; none: all of them.
-        context: share of a data set's points that are context, from and to, drawn for every task. A box with several
-            points on its edge takes all of them, and leaves somewhat fewer.
-        points: data sets with more points are thinned to so many, at random.
-        split: which groups (or rows) tasks come from.
+        context: minimum and maximum share of a data set's points that are context, drawn for every task. A box with
+            several points on its edge holds all of them out, so that the share can be slightly smaller.
+        points: data sets with more points are randomly subsampled to so many.
+        split: the groups (or rows) that tasks come from.
         shares: of groups (or rows) for training, validation and tests.
-        order: deal groups (or rows) out at random, or the first to training and the last to tests ("sorted"), which is
-            the fair one if they follow each other in time: groups by their value (text by the alphabet, so write dates
-            as 2023-06-14), rows as the table has them.
-        seed: of dealing them out at random.
-        drop_missing: leave out rows that lack an input or their group, instead of refusing the table.
+        order: assign groups (or rows) to splits at random, or the first to training and the last to tests ("sorted"),
+            which is the fair choice for a time series: groups are sorted by value (text alphabetically, so write dates
+            as 2023-06-14), rows stay as the table has them.
+        seed: of the random assignment to splits.
+        drop_missing: leave out rows with a missing input or group, instead of refusing the table.
+        missing: numbers that mean "not observed", for instance -9999.
         fixed_scaling: a scaling to use instead of that of the training rows.
         frame: a pandas DataFrame instead of a file.
     """
@@ -65,6 +67,7 @@ class TableTask(Task):
     order: Order = "random"
     seed: int = 0
     drop_missing: bool = False
+    missing: Sequence[float] = ()
     fixed_scaling: Scaling | None = None
     frame: Any = field(default=None, repr=False)
     dx: int = field(init=False)
@@ -73,35 +76,49 @@ class TableTask(Task):
     sequence_settings: ClassVar[tuple[str, ...]] = ("inputs", "outputs", "block")
 
     def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        put("path", checks.path_or_none("path", self.path))
         for name in ("inputs", "outputs", "block"):
-            if isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} must be a list of columns, got the string {getattr(self, name)!r}.")
+            put(name, checks.names(name, getattr(self, name)))
         if not self.inputs or not self.outputs:
             raise ValueError("inputs and outputs must name at least one column each.")
         if both := set(self.inputs) & set(self.outputs):
             raise ValueError(f"outputs must not be inputs as well, got {', '.join(sorted(both))} as both.")
         if unknown := set(self.block) - set(self.inputs):
             raise ValueError(f"block must name some of the inputs, got {', '.join(sorted(unknown))}.")
+        checks.text_or_none("group", self.group)
         if (self.path is None) == (self.frame is None):
             raise ValueError("either path or frame must be given, and not both.")
+        if self.frame is not None and not (hasattr(self.frame, "columns") and hasattr(self.frame, "iloc")):
+            raise ValueError(f"frame must be a pandas DataFrame, got {type(self.frame).__name__}.")
         for name, kind in (("holdout", Holdout), ("split", Split), ("order", Order)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}.")
+            checks.one_of(name, getattr(self, name), get_args(kind))
+        put("context", checks.numbers("context", self.context, 2))
+        put("shares", checks.numbers("shares", self.shares, 3))
+        put("missing", checks.numbers("missing", self.missing, single=True))
         if not 0 <= self.context[0] <= self.context[1] <= 1:
             raise ValueError(f"context must be a range of shares between 0 and 1, got {self.context}.")
-        if min(self.shares) <= 0 or self.points < 2:
-            raise ValueError(f"shares must be positive and points at least 2, got {self.shares} and {self.points}.")
-        if self.path is not None:
-            object.__setattr__(self, "path", str(self.path))  # a task can be written as JSON
-        object.__setattr__(self, "dx", len(self.inputs))
-        object.__setattr__(self, "dy", len(self.outputs))
+        if min(self.shares) <= 0:
+            raise ValueError(f"shares must be positive, got {self.shares}.")
+        checks.whole("points", self.points, least=2)
+        checks.whole("seed", self.seed)
+        checks.flag("drop_missing", self.drop_missing)
+        put("scaling", scaling_or_none(self.scaling))
+        put("dx", len(self.inputs))
+        put("dy", len(self.outputs))
 
     @cached_property
     def table(self) -> Table:
         """All rows, in their own units."""
         frame = read_frame(Path(self.path).expanduser()) if self.path is not None else self.frame
-        where = "the frame" if self.path is None else str(self.path)
-        return read_table(frame, self.inputs, self.outputs, self.group, self.drop_missing, where)
+        return read_table(frame, self.inputs, self.outputs, self.group, self.drop_missing, self._where, self.missing)
+
+    @property
+    def _where(self) -> str:
+        """What the table is called in errors."""
+        return "the frame" if self.path is None else str(self.path)
 
     @cached_property
     def scaling(self) -> Scaling:
@@ -121,11 +138,14 @@ class TableTask(Task):
         edges = np.rint(n * np.cumsum(self.shares) / sum(self.shares)).astype(int)[:2]
         if min(edges[0], edges[1] - edges[0], n - edges[1]) < 1:
             what = "rows" if group is None else f"groups of {self.group!r}"
-            raise ValueError(f"{n} {what} are too few to train, validate and test: give more data or other `shares`.")
-        dealt = (
+            raise ValueError(
+                f"{n} {what} in {self._where} are too few to train, validate and test: give more data or other "
+                "`shares`."
+            )
+        order = (
             np.arange(n) if self.order == "sorted" else torch.randperm(n, generator=generator_for(self.seed, 0)).numpy()
         )
-        mine = np.sort(np.split(dealt, edges)[get_args(Split).index(split)])
+        mine = np.sort(np.split(order, edges)[get_args(Split).index(split)])
         if group is None:
             return [mine]
         by_group = np.argsort(group, kind="stable")
@@ -134,14 +154,14 @@ class TableTask(Task):
 
     @cached_property
     def _sets(self) -> list[tuple[Float[np.ndarray, "n dx"], Float[np.ndarray, "n dy"]]]:
-        """Standardised data sets of this split that have a target and a point besides."""
+        """Standardised data sets of this split with at least two points, one of which can be a target."""
         table, scaling = self.table, self.scaling
         x, y = scaling.x(torch.from_numpy(table.x)).numpy(), scaling.y(torch.from_numpy(table.y)).numpy()
         sets = [(x[rows], y[rows]) for rows in self.rows(self.split)]
         sets = [(a, b) for a, b in sets if len(a) > 1 and np.isfinite(b).all(1).any()]
         if not sets:
             raise ValueError(
-                f"No data set of the split {self.split!r} has two rows, one of them with all of "
+                f"No data set of the split {self.split!r} of {self._where} has two rows, one of them with all of "
                 f"{', '.join(self.outputs)}: choose another `group`, fewer `outputs` or give more data."
             )
         return sets
@@ -152,8 +172,8 @@ class TableTask(Task):
         for k in torch.randint(len(sets), (batch_size,), generator=generator).tolist():
             x, y = sets[k]
             whole = np.isfinite(y).all(1)
-            kept = some(len(x), self.points, generator)
-            if not whole[kept].any():  # a task without a target asks nothing
+            kept = subsample(len(x), self.points, generator)
+            if not whole[kept].any():  # every task needs a target
                 kept[0] = np.flatnonzero(whole)[int(torch.randint(int(whole.sum()), (), generator=generator))]
             x, y, whole = x[kept], y[kept], whole[kept]
             context, target = self._divide(x, whole, generator)
@@ -164,7 +184,7 @@ class TableTask(Task):
     def _divide(
         self, x: Float[np.ndarray, "n dx"], whole: Bool[np.ndarray, " n"], generator: torch.Generator
     ) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-        """Which points are context and which are targets; the rest is left out. Some are `whole`: with all outputs."""
+        """Masks of the context and of the targets. Only `whole` points, with all outputs observed, can be targets."""
         low, high = self.context
         u, v = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
         held = max(1, len(x) - round((low + (high - low) * u) * len(x)))
@@ -199,10 +219,10 @@ class TableTask(Task):
         return figure
 
 
-def some(n: int, most: int, generator: torch.Generator) -> Int[np.ndarray, " k"]:
+def subsample(n: int, most: int, generator: torch.Generator) -> Int[np.ndarray, " k"]:
     """All of `n` indices, or `most` different ones, in random order."""
     if n <= 16 * most:
         return torch.randperm(n, generator=generator)[:most].numpy()
-    # Of a long table a few draws, less the rare repetitions, are far cheaper than a permutation.
+    # For a long table, drawing with replacement and dropping duplicates is far cheaper than a permutation.
     drawn = torch.randint(n, (2 * most + 16,), generator=generator).numpy()
     return drawn[np.sort(np.unique(drawn, return_index=True)[1])][:most]

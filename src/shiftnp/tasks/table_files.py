@@ -1,4 +1,4 @@
-"""Tables of observations as numbers: CSV, Parquet or a pandas DataFrame."""
+"""Reading tables of observations: CSV, TSV, Parquet or a pandas DataFrame."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from shiftnp._optional import need
+from shiftnp.tasks.fill_values import mask, too_large, warn_of_fill_values
+from shiftnp.tasks.reading import listed, reading, shorten
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of observations. NaN in `y`: this output was not observed here.
+    """Rows of observations. NaN in `y` means not observed.
 
     Args:
-        inputs: what the inputs are, with the unit of those that were dates.
-        group: which data set each row belongs to, numbered in sorted order of the group column.
+        inputs: names of the inputs, with the unit of those that were dates.
+        group: index of the data set of each row, in sorted order of the group column.
     """
 
     x: Float[np.ndarray, "n dx"]
@@ -29,40 +31,64 @@ class Table:
 
 
 def read_frame(path: Path) -> Any:
-    """The file as a DataFrame."""
+    """Reads a file as a pandas DataFrame."""
     pd = need("pandas", f"Reading {path.name}")
     if not path.exists():
         raise FileNotFoundError(f"No file {path}: `path` must be a CSV or Parquet file.")
     kind = "".join(path.suffixes[-2:]).lower()
     if kind.endswith((".parquet", ".pq")):
         need("pyarrow", f"Reading {path.name}")
-        return pd.read_parquet(path)
+        with reading(path, "a Parquet file"):
+            return pd.read_parquet(path)
     if ".csv" in kind or ".tsv" in kind:
-        return pd.read_csv(path, sep="\t" if ".tsv" in kind else ",")
+        with reading(path, "a table in text form"):
+            return pd.read_csv(path, sep="\t" if ".tsv" in kind else ",", low_memory=False)
     raise ValueError(
         f"{path} is neither .csv nor .tsv nor .parquet: convert it, or read it with pandas and give `frame`."
     )
 
 
 def read_table(
-    frame: Any, inputs: Sequence[str], outputs: Sequence[str], group: str | None, drop_missing: bool, where: str
+    frame: Any,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    group: str | None,
+    drop_missing: bool,
+    where: str,
+    missing: Sequence[float] = (),
 ) -> Table:
-    """Columns by role. Rows without any output say nothing and are left out; `where` is for errors."""
-    for name in (*inputs, *outputs, *([] if group is None else [group])):
-        if name not in frame.columns:
-            raise ValueError(f"{where} has no column {name!r}; its columns are {', '.join(map(str, frame.columns))}.")
-    columns = [_numbers(frame[name], name, where) for name in inputs]
-    x = np.stack([values for values, _ in columns], -1)
-    y = np.stack([_numbers(frame[name], name, where, dates=False)[0] for name in outputs], -1)
-    if np.isinf(y).any():
-        raise ValueError(f"{where} has infinite values in {', '.join(outputs)}: make them missing.")
+    """Columns by role. Rows without any output carry no information and are left out.
 
-    missing = {name: ~np.isfinite(values) for name, (values, _) in zip(inputs, columns, strict=True)}
+    Args:
+        where: what the frame is called in errors.
+        missing: numbers that mean "not observed", in any of the columns.
+    """
+    for name in (*inputs, *outputs, *([] if group is None else [group])):
+        count = int((frame.columns == name).sum())
+        if not count:
+            raise ValueError(f"{where} has no column {name!r}; its columns are {listed(frame.columns)}.")
+        if count > 1:
+            raise ValueError(f"{where} has {count} columns called {name!r}: rename or drop all but one.")
+    if not len(frame):
+        raise ValueError(f"{where} has no rows.")
+    columns = [_numbers(frame[name], name, where) for name in inputs]
+    x = mask(np.stack([values for values, _ in columns], -1), missing)
+    y = mask(np.stack([_numbers(frame[name], name, where, dates=False)[0] for name in outputs], -1), missing)
+    for name, values in (*zip(inputs, x.T, strict=True), *zip(outputs, y.T, strict=True)):
+        if (bad := too_large(values)).any():
+            row = int(bad.argmax())
+            raise ValueError(
+                f"Column {name!r} of {where} has {values[row]:g} in row {row + 1}, which is no observation: leave it "
+                "empty, or declare a fill value by `missing`."
+            )
+        warn_of_fill_values(values, f"Column {name!r} of {where}")
+
+    absent = {name: np.isnan(values) for name, values in zip(inputs, x.T, strict=True)}
     if group is not None:
-        missing[group] = frame[group].isna().to_numpy() | missing.get(group, False)
-    lacking = np.any(list(missing.values()), axis=0)
+        absent[group] = frame[group].isna().to_numpy() | absent.get(group, False)
+    lacking = np.any(list(absent.values()), axis=0)
     if lacking.any() and not drop_missing:
-        names = ", ".join(name for name, rows in missing.items() if rows.any())
+        names = ", ".join(name for name, rows in absent.items() if rows.any())
         raise ValueError(
             f"{where} has no {names} in {lacking.sum()} of its {len(frame)} rows: fill them in, or leave these rows "
             "out by drop_missing=True."
@@ -72,7 +98,10 @@ def read_table(
         raise ValueError(f"{where} has no row with all of {', '.join(inputs)} and any of {', '.join(outputs)}.")
     codes = None
     if group is not None:
-        codes = need("pandas", "A group column").factorize(frame[group][keep], sort=True)[0].astype(np.int64)
+        try:
+            codes = need("pandas", "A group column").factorize(frame[group][keep], sort=True)[0].astype(np.int64)
+        except TypeError as error:
+            raise ValueError(f"Column {group!r} of {where} cannot be sorted into groups: make it text.") from error
     return Table(x[keep], y[keep], codes, tuple(name for _, name in columns))
 
 
@@ -80,7 +109,8 @@ def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Fl
     """A column in float64, and its name; dates become days since 1970-01-01 (UTC), which the name then says."""
     pd = need("pandas", "A table")
     types = pd.api.types
-    if types.is_numeric_dtype(column) and not types.is_bool_dtype(column):
+    plain = types.is_numeric_dtype(column) and not types.is_bool_dtype(column) and not types.is_complex_dtype(column)
+    if plain:
         return column.to_numpy(dtype=np.float64, na_value=np.nan), name
     if types.is_timedelta64_dtype(column):
         return (column / pd.Timedelta(days=1)).to_numpy(dtype=np.float64), f"{name} (days)"
@@ -92,12 +122,12 @@ def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Fl
             column if types.is_datetime64_any_dtype(column) else pd.to_datetime(column, format="ISO8601", utc=True)
         )
         moments = moments.dt.tz_localize("UTC") if moments.dt.tz is None else moments.dt.tz_convert("UTC")
-    except (ValueError, TypeError) as error:
+        days = ((moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64)
+    except (ValueError, TypeError, OverflowError) as error:
         bad = pd.to_numeric(column, errors="coerce").isna() & column.notna()
         example = column[bad].iloc[0] if bad.any() else column.iloc[0]
         kinds = "numbers or ISO dates" if dates else "numbers"
         raise ValueError(
-            f"Column {name!r} of {where} must hold {kinds}, has {str(example)!r}: convert it first."
+            f"Column {name!r} of {where} must hold {kinds}, has {shorten(str(example), 40)!r}: convert it first."
         ) from error
-    days = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-    return days.to_numpy(dtype=np.float64), f"{name} (days since 1970-01-01)"
+    return days, f"{name} (days since 1970-01-01)"
