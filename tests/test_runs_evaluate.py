@@ -19,6 +19,7 @@ from conftest import SMALL
 from shiftnp._schema import from_json
 from shiftnp.batch import Batch
 from shiftnp.cli import main
+from shiftnp.experiments import evaluation_sets
 from shiftnp.metrics import LEVELS
 from shiftnp.report.terminal import print_tables
 from shiftnp.runs.config import RunConfig, Training
@@ -259,11 +260,12 @@ def test_evaluations_of_the_same_weights_are_merged(tmp_path):
 def test_the_experiment_says_which_sets(tmp_path, monkeypatch):
     own = SimpleNamespace(test_sets=lambda task: {"mine": TestSet(task, seed=7, tasks=3)})
     monkeypatch.setattr("shiftnp.experiments.EXPERIMENTS", {"known": own})
-    result = evaluate(make_run(tmp_path / "a", experiment="known"), quiet=True, gap=False)
+    run = make_run(tmp_path / "a", experiment="known")
+    result = evaluate(run, quiet=True, gap=False, test_sets=evaluation_sets(run))
     assert list(result.sets) == ["mine"]
     assert (result.sets["mine"].tasks, result.tasks) == (3, None)
-    unknown = evaluate(make_run(tmp_path / "b", experiment="gone"), ["delta-0.0"], 2, quiet=True, gap=False)
-    assert list(unknown.sets) == ["delta-0.0"]
+    unknown = make_run(tmp_path / "b", experiment="gone")
+    assert evaluation_sets(unknown).keys() == unknown.task.test_sets().keys() - {"valid"}
 
 
 def test_an_unfinished_run_says_so(tmp_path):

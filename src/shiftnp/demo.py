@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 
+from shiftnp._progress import progress
 from shiftnp.models import TETNP, TNP, NeuralProcess
 from shiftnp.plots.curves import draw_prediction
 from shiftnp.runs.config import Training
@@ -33,18 +34,17 @@ def train(models: dict[str, NeuralProcess], steps: int, generator: torch.Generat
     """Trains all models on the same batches; Ctrl-C ends it early."""
     training = Training(steps=steps, learning_rate=4e-3, schedule="cosine", warmup=steps // 5)
     optimisers = {name: make_optimiser(model, training) for name, model in models.items()}
-    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[scores]}"))
     running: dict[str, float] = {}
     try:
-        with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-            bar = progress.add_task("", total=steps, scores="")
+        with progress(TextColumn("{task.fields[scores]}"), console=console) as shown:
+            bar = shown.add_task("training", total=steps, scores="")
             for step in range(steps):
                 batch = TASK.sample(16, generator)
                 for name, model in models.items():
                     score = -train_step(model, optimisers[name], batch, training, step).item()
                     running[name] = 0.95 * running.get(name, score) + 0.05 * score
                 scores = ", ".join(f"{name} {value:+.2f}" for name, value in running.items())
-                progress.update(bar, advance=1, scores=f"log-likelihood: {scores}")
+                shown.update(bar, advance=1, scores=f"log-likelihood: {scores}")
     except KeyboardInterrupt:
         console.print("Stopped early; drawing the models as they are.")
 

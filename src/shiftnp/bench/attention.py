@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.progress import Progress
 from rich.table import Table
 from torch import nn
 
 from shiftnp._machine import machine, peak_megabytes
+from shiftnp._progress import progress
 from shiftnp.attention import tiled
 from shiftnp.attention.tiled import low_precision_pays
 from shiftnp.batch import Batch
@@ -60,8 +60,8 @@ def measure(repeats: int = 5, seed: int = 0, context: int = 64, quiet: bool = Fa
     batch = GPTask(points=(context, context)).sample(16, generator_for(seed, 0))
     models: dict[tuple[str, str], NeuralProcess] = {}
     seconds: dict[str, list[float]] = {name: [] for name, case in CASES.items() if case[3] == "float32" or bf16}
-    with Progress(transient=True, disable=quiet) as progress:
-        bar = progress.add_task("training steps", total=len(seconds) * (repeats + 1))
+    with progress(quiet=quiet) as shown:
+        bar = shown.add_task("training steps", total=len(seconds) * (repeats + 1))
         for i in range(repeats + 1):
             for name in seconds:
                 kind, settings, backend, precision = CASES[name]
@@ -71,7 +71,7 @@ def measure(repeats: int = 5, seed: int = 0, context: int = 64, quiet: bool = Fa
                     step(model, batch, precision)
                     if i > 0:  # the first pays for what is set up once
                         seconds[name].append(time.perf_counter() - start)
-                progress.advance(bar)
+                shown.advance(bar)
     return {
         "what": f"seconds of forward and backward, 16 tasks, {context} context points, 128 targets, in turns",
         "seed": seed,

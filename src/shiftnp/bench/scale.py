@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from torch import Tensor
 
 from shiftnp._machine import machine, peak_megabytes
+from shiftnp._progress import progress
 from shiftnp.models import MODELS
 
 NEIGHBOURS = 16
@@ -51,17 +51,16 @@ def measure(
     if not contexts or min(contexts) < 1 or targets < 1:
         raise ValueError(f"contexts and targets must be at least 1, got {tuple(contexts)} and {targets}.")
     sizes: dict[str, list[dict[str, Any]]] = {title: [] for title in ROWS}
-    columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, disable=quiet) as progress:
-        bar = progress.add_task("", total=len(ROWS) * len(contexts))
+    with progress(quiet=quiet, period=3600) as shown:
+        bar = shown.add_task("", total=len(ROWS) * len(contexts))
         try:
             for n in contexts:
                 for title in ROWS:
-                    progress.update(bar, description=f"{title}, {n:,} points")
+                    shown.update(bar, description=f"{title}, {n:,} points")
                     sizes[title].append(in_own_process(title, n, targets, seed))
-                    progress.advance(bar)
+                    shown.advance(bar)
         except KeyboardInterrupt:
-            progress.stop()
+            shown.stop()
     return {
         "what": "encoding a context and predicting at all targets, in two dimensions, points at constant density",
         "contexts": list(contexts),

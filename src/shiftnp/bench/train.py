@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from torch.optim import Optimizer
 
 from shiftnp._machine import machine
+from shiftnp._progress import progress
 from shiftnp.experiments.base import PresetName, Row
 from shiftnp.experiments.timing import TIMING
 from shiftnp.models import NeuralProcess
@@ -49,17 +49,9 @@ def measure(
     seconds: dict[str, list[float]] = {name: [] for name in configs}
     models: dict[str, NeuralProcess] = {}
     optimisers: dict[str, Optimizer] = {}
-    columns = (
-        TextColumn("{task.description:15}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
     # Models differ in speed, so that the time left is estimated from all of them.
-    with Progress(*columns, speed_estimate_period=3600, disable=quiet) as progress:
-        bar = progress.add_task("", total=len(configs) * (repeats + 1))
+    with progress(quiet=quiet, period=3600) as shown:
+        bar = shown.add_task("", total=len(configs) * (repeats + 1))
         try:
             for name, config in configs.items():
                 run = Run(Path(), config)  # nothing is written
@@ -67,15 +59,15 @@ def measure(
                 optimisers[name] = make_optimiser(models[name], config.training)
             for i, batch in zip(range(repeats + 1), Stream(run.task, training.batch_size, seed), strict=False):
                 for name, model in models.items():
-                    progress.update(bar, description=name)
+                    shown.update(bar, description=name)
                     start = time.perf_counter()
                     train_step(model, optimisers[name], batch, training, i)
                     taken = time.perf_counter() - start
                     if i > 0:  # the first step includes what is set up once
                         seconds[name].append(taken)
-                    progress.advance(bar)
+                    shown.advance(bar)
         except KeyboardInterrupt:
-            progress.stop()
+            shown.stop()
     entries = {row.name: summary(row, seconds[row.name], seconds.get(UNIT, [])) for row in rows}
     for name, entry in entries.items():
         entry["parameters"] = sum(p.numel() for p in models[name].parameters()) if name in models else None

@@ -13,11 +13,12 @@ from typing import Any
 
 from jaxtyping import Float
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 from torch import Tensor
 
 from shiftnp._io import write
 from shiftnp._optional import need
+from shiftnp._progress import progress
 from shiftnp._text import printable
 from shiftnp.runs.run import STATE, Run, resume_command
 
@@ -43,19 +44,7 @@ class RunLog:
     ) -> None:
         self.run, self.first, self.before, self.active = run, step, seconds, active
         self.console = Console(quiet=quiet or not active, soft_wrap=True, markup=False, highlight=False)
-        # Batches differ in size, so that the time left is estimated from many steps.
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[now]}"),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self.console,
-            disable=quiet or not active or not self.console.is_terminal,
-            speed_estimate_period=600,
-            transient=True,
-        )
+        self.progress = progress(TextColumn("{task.fields[now]}"), quiet=quiet or not active, console=self.console)
         self.total = run.config.training.steps
         self.shown: dict[str, str] = {}
         self.saved: int | None = step if step else None
