@@ -199,6 +199,14 @@ def test_refusals_say_what_to_do(change, message):
         TableTask(**{"frame": frame, **ROLES, **change}).sample(1, generator())
 
 
+def test_signalling_nans_are_missing():
+    frame = stations()
+    values = frame["t"].to_numpy(copy=True)
+    values.view(np.uint64)[:5] = 0x7FF0_0000_0000_0001
+    frame["t"] = values
+    assert len(TableTask(frame=frame, **ROLES).table.x) == 1195  # a warning of numpy would be an error here
+
+
 def test_two_columns_of_one_name_are_refused():
     frame = stations().rename(columns={"rain": "t"})
     with pytest.raises(ValueError, match=r"the frame has 2 columns called 't': rename or drop all but one\."):
