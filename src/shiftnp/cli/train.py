@@ -160,7 +160,8 @@ def find_experiment(name: str, tasks_too: bool = False) -> Any:
 
 def absolute(name: str, value: Any) -> Any:
     """Files by their full names, so that a run finds them from anywhere."""
-    return str(Path(value).expanduser().absolute()) if name in ("task.path", "task.elevation") else value
+    is_path = name in ("task.path", "task.elevation") and isinstance(value, str)  # the task refuses other types
+    return str(Path(value).expanduser().absolute()) if is_path else value
 
 
 def folder_name(config: Any, with_task: bool) -> str:
