@@ -280,6 +280,22 @@ def test_what_the_system_does_not_let_us_read_is_one_sentence(tmp_path):
         TableTask(tmp_path / "a.csv", **ROLES).sample(1, generator())
 
 
+@pytest.mark.parametrize("value", [[1], {}, 1j, True, b"a", "a"], ids=lambda value: type(value).__name__)
+def test_columns_that_are_no_numbers_are_one_sentence(value):
+    frame = stations(days=10)
+    frame["odd"] = pd.Series([value] * len(frame), index=frame.index)
+    for roles in ({"inputs": ("odd",), "outputs": ("t",)}, {"inputs": ("lon",), "outputs": ("odd",)}):
+        with pytest.raises(ValueError, match=r"Column 'odd' of the frame must hold numbers.*: convert it first\.$"):
+            TableTask(frame=frame, **roles).sample(1, generator())
+
+
+def test_a_whole_number_beyond_all_floats_is_one_sentence():
+    frame = stations(days=10)
+    frame["odd"] = pd.Series([10**400] * len(frame), index=frame.index, dtype=object)
+    with pytest.raises(ValueError, match=r"Column 'odd' of the frame must hold numbers, has '10+\.\.\.'"):
+        TableTask(frame=frame, inputs=("lon",), outputs=("odd",)).sample(1, generator())
+
+
 def test_names_from_a_file_do_not_break_the_sentence():
     frame = pd.DataFrame({f"a\nb{i}\x1b[31m": [1.0] for i in range(100)})
     with pytest.raises(ValueError, match="has no column 'lon'; its columns are") as error:
