@@ -199,6 +199,14 @@ def test_refusals_say_what_to_do(change, message):
         TableTask(**{"frame": frame, **ROLES, **change}).sample(1, generator())
 
 
+def test_signalling_nans_are_missing():
+    frame = stations()
+    values = frame["t"].to_numpy(copy=True)
+    values.view(np.uint64)[:5] = 0x7FF0_0000_0000_0001
+    frame["t"] = values
+    assert len(TableTask(frame=frame, **ROLES).table.x) == 1195  # a warning of numpy would be an error here
+
+
 def test_two_columns_of_one_name_are_refused():
     frame = stations().rename(columns={"rain": "t"})
     with pytest.raises(ValueError, match=r"the frame has 2 columns called 't': rename or drop all but one\."):
@@ -270,6 +278,22 @@ def test_what_the_system_does_not_let_us_read_is_one_sentence(tmp_path):
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(OSError, match=r"a\.csv cannot be read \(.*[Dd]irectory.*\)\.$"):
         TableTask(tmp_path / "a.csv", **ROLES).sample(1, generator())
+
+
+@pytest.mark.parametrize("value", [[1], {}, 1j, True, b"a", "a"], ids=lambda value: type(value).__name__)
+def test_columns_that_are_no_numbers_are_one_sentence(value):
+    frame = stations(days=10)
+    frame["odd"] = pd.Series([value] * len(frame), index=frame.index)
+    for roles in ({"inputs": ("odd",), "outputs": ("t",)}, {"inputs": ("lon",), "outputs": ("odd",)}):
+        with pytest.raises(ValueError, match=r"Column 'odd' of the frame must hold numbers.*: convert it first\.$"):
+            TableTask(frame=frame, **roles).sample(1, generator())
+
+
+def test_a_whole_number_beyond_all_floats_is_one_sentence():
+    frame = stations(days=10)
+    frame["odd"] = pd.Series([10**400] * len(frame), index=frame.index, dtype=object)
+    with pytest.raises(ValueError, match=r"Column 'odd' of the frame must hold numbers, has '10+\.\.\.'"):
+        TableTask(frame=frame, inputs=("lon",), outputs=("odd",)).sample(1, generator())
 
 
 def test_names_from_a_file_do_not_break_the_sentence():

@@ -26,6 +26,8 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
 from torch.nn.functional import softplus
 
+from shiftnp._registry import Registry
+
 
 class Likelihood(nn.Module, ABC):
     """A map from the decoder's output to a distribution, with or without parameters of its own."""
@@ -91,11 +93,9 @@ class Mixture(Likelihood):
         )
 
 
-LIKELIHOODS: dict[str, type[Likelihood]] = {
-    "heteroscedastic": Heteroscedastic,
-    "homoscedastic": Homoscedastic,
-    "mixture": Mixture,
-}
+LIKELIHOODS: Registry[type[Likelihood]] = Registry(
+    "likelihood", {"heteroscedastic": Heteroscedastic, "homoscedastic": Homoscedastic, "mixture": Mixture}
+)
 
 
 def make_likelihood(name: str, dy: int, floor: float, components: int) -> Likelihood:

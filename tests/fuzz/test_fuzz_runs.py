@@ -23,7 +23,7 @@ from shiftnp.experiments import EXPERIMENTS
 from shiftnp.runs.config import RunConfig, Training
 from shiftnp.runs.run import Run, find_runs
 from shiftnp.runs.train import train
-from shiftnp.tasks import TASKS
+from shiftnp.tasks import task_class
 from shiftnp.tasks.base import generator_for
 
 FILES = ("config.json", "metrics.jsonl", "model.safetensors", "state.safetensors", "evaluation.json", "scaling.json")
@@ -182,7 +182,7 @@ def test_odd_settings(seed):
         text = rng.choice(NAMES) + rng.choice(("=", "=", "=", "")) + rng.choice((rng.choice(VALUES), value))
         task = rng.choice(("gp-1d", "table", "t-mnist"))
         with one_sentence():
-            name, parsed = parse_setting(text, getattr(TASKS[task], "func", TASKS[task]))
+            name, parsed = parse_setting(text, task_class(task))
             json.dumps(parsed)
             if not name.startswith("kernel."):
                 config = EXPERIMENTS["gp-1d"].configure("te-tnp", settings={name: parsed})

@@ -106,10 +106,10 @@ class DataCommand:
 def make_task(name: str, settings: tuple[str, ...]) -> Any:
     """The task of that name with settings, each as name=value or task.name=value."""
     from shiftnp._arguments import build
-    from shiftnp.tasks import TASKS
+    from shiftnp.tasks import TASKS, task_class
 
     with usage():
         make = choose(name, TASKS, "task")
         full = (text if text.startswith("task.") else f"task.{text}" for text in settings)
-        chosen = dict(parse_setting(text, getattr(make, "func", make)) for text in full)
+        chosen = dict(parse_setting(text, task_class(name)) for text in full)
         return build(make, {key.removeprefix("task."): value for key, value in chosen.items()}, name)

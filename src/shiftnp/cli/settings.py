@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-SEQUENCES = ("inputs", "outputs", "block", "kernels")
-PATHS = ("path", "elevation")
 UNREADABLE = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
 
 
@@ -40,9 +38,9 @@ def parse_setting(text: str, task: Any = None) -> tuple[str, Any]:
     if not equals or not name.strip():
         raise ValueError(f"A setting has the form name=value, got {text!r}.")
     if name.startswith("task."):
-        if name.removeprefix("task.") in getattr(task, "path_settings", PATHS):
+        if name.removeprefix("task.") in getattr(task, "path_settings", ()):
             return name, parse_path(name, written)
-        if name.removeprefix("task.") in getattr(task, "sequence_settings", SEQUENCES):
+        if name.removeprefix("task.") in getattr(task, "sequence_settings", ()):
             return name, parse_names(written)
     return name, parse_value(written)
 

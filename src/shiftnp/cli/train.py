@@ -96,7 +96,7 @@ class Train:
     def plan(self, experiment: Any, changes: dict[str, Any]) -> list[tuple[Path, Any]]:
         """The folders of all runs to train, each with the config of a new run, or None for one that exists."""
         from shiftnp.runs.run import Run
-        from shiftnp.tasks import TASKS
+        from shiftnp.tasks import task_class
 
         every = self.model == "all"
         if every and self.out is not None:
@@ -105,10 +105,10 @@ class Train:
         tasks = list(experiment.tasks) if every and self.task is None else [self.task]
         plan: list[tuple[Path, Any]] = []
         for task in tasks:
-            make = TASKS.get(task or experiment.tasks[0])
             for row in rows:
                 with usage():
-                    settings = dict(parse_setting(text, getattr(make, "func", make)) for text in self.settings)
+                    cls = task_class(task or experiment.tasks[0])
+                    settings = dict(parse_setting(text, cls) for text in self.settings)
                     config = experiment.configure(row, task, self.preset, changes, settings, lenient=every)
                 folder = self.out or Path("runs") / experiment.name / folder_name(config, len(experiment.tasks) > 1)
                 begun = every and (folder / "config.json").exists()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from shiftnp._registry import choose
+from shiftnp._registry import Registry
 from shiftnp.tasks.base import Stream, Task, TestSet
 from shiftnp.tasks.climate import ClimateTask
 from shiftnp.tasks.gp import GPTask
@@ -11,17 +11,20 @@ from shiftnp.tasks.images import ImageTask
 from shiftnp.tasks.kolmogorov import KolmogorovTask
 from shiftnp.tasks.table import TableTask
 
-TASKS: dict[str, Callable[..., Task]] = {
-    "gp-1d": GPTask,
-    "gp-1d-bimodal": partial(GPTask, bimodal=True),
-    "mnist": partial(ImageTask, dataset="mnist"),
-    "t-mnist": partial(ImageTask, dataset="mnist", translated=True),
-    "cifar10": partial(ImageTask, dataset="cifar10"),
-    "t-cifar10": partial(ImageTask, dataset="cifar10", translated=True),
-    "kolmogorov": KolmogorovTask,
-    "climate": ClimateTask,
-    "table": TableTask,
-}
+TASKS: Registry[Callable[..., Task]] = Registry(
+    "task",
+    {
+        "gp-1d": GPTask,
+        "gp-1d-bimodal": partial(GPTask, bimodal=True),
+        "mnist": partial(ImageTask, dataset="mnist"),
+        "t-mnist": partial(ImageTask, dataset="mnist", translated=True),
+        "cifar10": partial(ImageTask, dataset="cifar10"),
+        "t-cifar10": partial(ImageTask, dataset="cifar10", translated=True),
+        "kolmogorov": KolmogorovTask,
+        "climate": ClimateTask,
+        "table": TableTask,
+    },
+)
 
 __all__ = [
     "TASKS",
@@ -39,7 +42,7 @@ __all__ = [
 
 def task_class(name: str) -> type[Task]:
     """The class of the task of that name, for what it says about its settings (`path_settings`)."""
-    make = choose(name, TASKS, "task")
+    make = TASKS[name]
     while isinstance(make, partial):
         make = make.func
     assert isinstance(make, type)

@@ -52,7 +52,6 @@ def open_file(path: Path) -> Any:
         # is, and eccodes, imported before cartopy, crashes Python.
         options: dict[str, Any] = {}
         if path.is_dir():
-            need("zarr", f"Reading {path.name}")
             check_zarr(path)
             engine, what = xr.backends.ZarrBackendEntrypoint, "a Zarr store"
             options = {"consolidated": False}  # all stores have the rest
@@ -102,7 +101,7 @@ def read_values(array: Any, path: Path, dtype: type | None = None) -> np.ndarray
             f"{array.name} in {path} has {array.size} values, more than this machine can hold: read less of it, or get "
             "the file again if it should be smaller."
         )
-    with reading(path, "a climate file"), np.errstate(over="ignore"):
+    with reading(path, "a climate file"), np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(array.values, dtype)
 
 
@@ -212,15 +211,14 @@ def select_dims(array: Any, path: Path, *dims: str) -> Any:
 
 
 def observed(values: Float[np.ndarray, "*any"], where: str, missing: Sequence[float]) -> Float[np.ndarray, "*any"]:
-    """The values of a field with NaN where they are `missing`. Raises if one is 1e30 or more, warns of fill values."""
+    """The values of a field with NaN where they are `missing`. Raises if one is 1e30 or more."""
     values = mask(values, missing)
     if (bad := too_large(values)).any():
         number = values.flat[int(bad.argmax())]
         raise ValueError(
             f"{where} has {number:g} in {int(bad.sum())} places, which is no observation: declare it as _FillValue in "
-            f"the file, or by `missing`."
+            "the file, or by `missing`."
         )
-    warn_of_fill_values(values, where)
     return values
 
 
@@ -228,12 +226,12 @@ def to_celsius(
     values: Float[np.ndarray, "*any"], units: str, where: str, missing: Sequence[float] = ()
 ) -> Float[np.ndarray, "*any"]:
     """Temperatures in degrees Celsius, float32, NaN where `missing`; without units, values above 150 are kelvins."""
-    if (found := suspect(mask(values, missing))) is not None:
+    values = observed(values.astype(np.float32), where, missing)
+    if (found := suspect(values)) is not None:
         raise ValueError(
             f"{where} has {found[0]:g} in {found[1]} places, far from all other values: if it is a fill value, declare "
             f"it as _FillValue in the file or by missing=({found[0]:g},)."
         )
-    values = observed(values, where, missing).astype(np.float32)
     if not np.isfinite(values).any():
         return values
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
@@ -262,6 +260,7 @@ def elevation(
                 continue
             metres = read_values(select_dims(array, path, "lat", "lon"), path, np.float64)
             metres = observed(metres, f"{name} in {path}", missing)
+            warn_of_fill_values(metres, f"{name} in {path}")
             units = str(array.attrs.get("units", "m")).replace(" ", "")
             if units in ("m**2s**-2", "m2s-2", "m^2s^-2", "m2/s2", "m^2/s^2"):
                 metres = np.maximum(metres / GRAVITY, 0)  # spectral ripples around zero at sea

@@ -19,13 +19,17 @@ FAR = 20  # robust standard deviations between a fill value and the nearest othe
 
 def equals(values: Float[np.ndarray, "*any"], number: float) -> Bool[np.ndarray, "*any"]:
     """Where values are `number`, up to the rounding of float32."""
-    return np.abs(values - number) <= 1e-6 * abs(number)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.abs(values - number) <= 1e-6 * abs(number)
 
 
 def mask(values: Float[np.ndarray, "*any"], missing: Sequence[float]) -> Float[np.ndarray, "*any"]:
-    """The values with NaN in place of those declared as missing."""
+    """A copy of the values with NaN in place of those declared as missing."""
+    absent = np.isnan(values)  # written anew as well: numpy warns of signalling NaNs, which damaged files have
     for number in missing:
-        values = np.where(equals(values, number), np.nan, values)
+        absent |= equals(values, number)
+    values = values.copy()
+    values[absent] = np.nan
     return values
 
 
@@ -56,9 +60,8 @@ def suspect(values: Float[np.ndarray, "*any"]) -> tuple[float, int] | None:
 
 
 def warn_of_fill_values(values: Float[np.ndarray, "*any"], what: str) -> None:
-    """Warns if values seem to contain a fill value. `what` names the column or field, and where it is."""
-    found = suspect(values)
-    if found is not None:
+    """Warns if values seem to contain a fill value. `what` names the column or field, and its file."""
+    if (found := suspect(values)) is not None:
         number, count = found
         warnings.warn(
             f"{what} is {number:g} in {count} places, far from all other values, which looks like a fill value: "

@@ -139,7 +139,9 @@ class KolmogorovTask(Task):
             if data.shape != self.shape:
                 raise ValueError(f"{path} has shape {list(data.shape)}, but {self.files[0]} has {list(self.shape)}.")
             block = data[t : t + self.crop[0]][:, :, i[:, None], j]
-            if not (np.abs(block) < LARGEST).all():
+            with np.errstate(invalid="ignore"):
+                finite = bool((np.abs(block) < LARGEST).all())
+            if not finite:
                 raise ValueError(f"{path} has velocities that are not finite: get it or generate it again.")
             y[b] = torch.from_numpy(np.moveaxis(block, 1, -1).reshape(total, 2).astype(np.float32))
         axes = [torch.linspace(-3, 3, c) if c > 1 else torch.zeros(1) for c in self.crop]

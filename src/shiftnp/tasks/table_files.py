@@ -124,7 +124,7 @@ def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Fl
         moments = moments.dt.tz_localize("UTC") if moments.dt.tz is None else moments.dt.tz_convert("UTC")
         days = ((moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64)
     except (ValueError, TypeError, OverflowError) as error:
-        bad = pd.to_numeric(column, errors="coerce").isna() & column.notna()
+        bad = pd.to_numeric(column.astype(str), errors="coerce").isna() & column.notna()
         example = column[bad].iloc[0] if bad.any() else column.iloc[0]
         kinds = "numbers or ISO dates" if dates else "numbers"
         raise ValueError(
