@@ -6,9 +6,7 @@ import gzip
 import json
 import math
 import struct
-import sys
-import types
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -274,26 +272,11 @@ def test_what_is_set_otherwise_is_noted():
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Rotary:
-    frequencies: int = 16
-    band: tuple[float, float] = (0.2, 6.0)
-
-
-@pytest.fixture
-def kernels(monkeypatch):
-    """A module of kernels of our own, so that theirs may change."""
-    module = types.ModuleType("shiftnp.kernels")
-    module.KERNELS = {"mlp": dataclass(frozen=True)(type("Mlp", (), {})), "rotary": Rotary}
-    monkeypatch.setitem(sys.modules, "shiftnp.kernels", module)
-    monkeypatch.setattr("shiftnp.experiments.settings.check_arguments", lambda *_: None)
-
-
 def kernel(settings, row="te-tnp", **kwargs):
     return EXPERIMENTS["gp-1d"].configure(row, settings=settings, **kwargs).model_settings.get("kernel")
 
 
-def test_arguments_of_a_kernel(kernels):
+def test_arguments_of_a_kernel():
     assert kernel({"kernel": "rotary"}) == "rotary"
     band = {"kernel": "rotary", "kernel.frequencies": 32, "kernel.band": (0.2, 26)}
     assert kernel(band) == {"name": "rotary", "frequencies": 32, "band": (0.2, 26)}
@@ -315,12 +298,12 @@ def test_arguments_of_a_kernel(kernels):
         ({"kernel": {}, "kernel.band": (1, 2)}, "kernel must have a name, one of mlp, rotary"),
     ],
 )
-def test_wrong_arguments_of_a_kernel(kernels, settings, message):
+def test_wrong_arguments_of_a_kernel(settings, message):
     with pytest.raises(ValueError, match=message):
         kernel(settings)
 
 
-def test_a_model_without_kernel_has_no_arguments_of_it(kernels):
+def test_a_model_without_kernel_has_no_arguments_of_it():
     with pytest.raises(ValueError, match="no setting of tnp named 'kernel'"):
         kernel({"kernel.band": (1, 2)}, row="tnp")
 

@@ -32,7 +32,7 @@ def check_locations(name: str, x: Tensor, equivariant: bool, there: Tensor | Non
     """Refuses inputs that are not finite or, in a model that is not equivariant, far from zero (where `there`)."""
     if x.numel() == 0:
         return
-    size = x.abs().amax(-1)
+    size = x.detach().abs().amax(-1)
     size = size if there is None else size.masked_fill(~there, 0.0)
     largest = float(size.max())  # NaN if any is
     if not math.isfinite(largest):
@@ -71,7 +71,7 @@ def check_context(xc: Tensor, yc: Tensor, mask: Tensor | None, dx: int, dy: int,
         raise ValueError(f"yc must have shape [b, nc, dy] = {expected}, got {tuple(yc.shape)}.")
     if yc.numel() == 0:
         return
-    size = yc.abs().nan_to_num(nan=0.0, posinf=math.inf).amax(-1)
+    size = yc.detach().abs().nan_to_num(nan=0.0, posinf=math.inf).amax(-1)
     size = size if mask is None else size.masked_fill(~mask, 0.0)
     largest = float(size.max())
     if math.isinf(largest):
