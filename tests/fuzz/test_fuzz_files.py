@@ -136,7 +136,7 @@ class Kind:
     name: str
     write: Callable[[Path], None]
     read: Callable[[Path], list[Any]]
-    count: int = 6
+    count: int = 4
 
 
 KINDS = {
@@ -148,8 +148,8 @@ KINDS = {
         Kind("a.parquet", table, read_table),
         Kind("a.npz", npz, read_climate),
         Kind("a.cdf", climate, read_climate),
-        Kind("a.nc", climate, read_climate, 3),
-        Kind("packed.nc", climate, read_climate, 3),
+        Kind("a.nc", climate, read_climate, 2),
+        Kind("packed.nc", climate, read_climate, 2),
         Kind("a.zarr", climate, read_climate),
         Kind("a.npy", trajectory, read_flow),
         Kind("digits", idx, lambda path: [read_idx(path)]),
