@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-from shiftnp.cli.train import absolute
 
 # In a process of its own, as users have it: in this one, annotations are checked before the tasks see anything.
 CODE = """
@@ -113,8 +110,3 @@ def test_wrong_arguments_are_named(answers, call):
 @pytest.mark.parametrize("call", ACCEPTED)
 def test_lists_and_whole_numbers_of_numpy_are_accepted(answers, call):
     assert answers[call] == "accepted"
-
-
-def test_the_command_line_leaves_wrong_paths_to_the_task():
-    assert absolute("task.path", "a.csv") == str(Path.cwd() / "a.csv")
-    assert absolute("task.path", 2024) == 2024

@@ -75,7 +75,7 @@ def train(
             if state.threads != torch.get_num_threads():
                 log.print(f"Trained with {state.threads} threads so far, so last digits may change.")
             if training.precision != "float32" and not tiled.low_precision_pays(fabric.device, width):
-                log.print(f"bfloat16 is not faster than float32 here: --precision {training.precision} is float32.")
+                log.print(f"bfloat16 is not faster than float32 here, so --precision {training.precision} is float32.")
             saved, scores = time.perf_counter(), torch.zeros(0)
             while state.step < training.steps:
                 value = loss(module, next(batches).to(fabric.device), training.precision, width)

@@ -105,7 +105,7 @@ class TableTask(Task):
         checks.whole("points", self.points, least=2)
         checks.whole("seed", self.seed)
         checks.flag("drop_missing", self.drop_missing)
-        put("scaling", scaling_or_none(self.scaling))
+        put("fixed_scaling", scaling_or_none(self.fixed_scaling))
         put("dx", len(self.inputs))
         put("dy", len(self.outputs))
 
