@@ -43,6 +43,10 @@ def test_speeds_are_the_measured_ones():
     for name, seconds in steps.items():
         plain = steps.get(f"{name.split(',')[0]}, plain formula")
         assert f"| {name} | {seconds:.3f} | {'' if plain is None else f'{plain / seconds:.2f} x '}|" in README
+    off = {name: f"{error['whole']:.1e}" for name, error in attention["gradients"].items()}
+    assert f"is {off['tiled, float32']} from float64" in README
+    assert f"`--precision bf16-pairs` {off['tiled, bf16 in the networks of pairs']}, " in README
+    assert f"`bf16` everywhere {off['tiled, bf16 everywhere']}." in README
     memory = {(row["backend"], row["context"]): row["MB"] for row in attention["memory"]}
     assert f"adds {memory['tiled', 1000]} MB" in README
     for entry in json.loads((ROOT / "results/scale.json").read_text())["models"].values():
