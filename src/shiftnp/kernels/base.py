@@ -9,7 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 from torch import nn
 
 from shiftnp.geometry import Geometry
+from shiftnp.nn.block import Block
 from shiftnp.nn.tokens import Context, Tokens
+from shiftnp.nn.transformer import MakeBlock
 
 
 class AttentionSize(NamedTuple):
@@ -61,6 +63,10 @@ class Kernel(ABC):
         Args:
             location_update: whether queries move (eq. 8).
         """
+
+    def make_block(self, size: AttentionSize, location_update: bool, ff_layers: int) -> MakeBlock:
+        """A function that makes new attention blocks with this kernel."""
+        return lambda moves: Block(self.attention(size, moves and location_update), size.dz, ff_layers)
 
     def hook(self, size: AttentionSize) -> ContextHook | None:
         """What the kernel computes of each data set beforehand; None: nothing."""

@@ -11,7 +11,6 @@ from torch import Tensor
 from shiftnp.kernels import Kernel, make_kernel
 from shiftnp.kernels.base import AttentionSize
 from shiftnp.models.base import NeuralProcess
-from shiftnp.nn.block import Block
 from shiftnp.nn.pseudo import RelativePseudo
 from shiftnp.nn.tokens import Context, RelativeTokens
 from shiftnp.nn.transformer import Memory, pseudo_stack
@@ -74,11 +73,8 @@ class TEPTTNP(NeuralProcess):
         size = AttentionSize(dz, heads, head_dim, len(self.tokens.locations), geometry)
         if kernel.hook(size) is not None:
             raise ValueError(f"te-pt-tnp has no place for what {kernel} computes of a context: use te-tnp.")
-
-        def block(moves: bool) -> Block:
-            return Block(kernel.attention(size, moves and location_update), dz, ff_layers)
-
         tokens = RelativePseudo(pseudo, dz, geometry, size.dims, heads, head_dim, initialiser)
+        block = kernel.make_block(size, location_update, ff_layers)
         self.stack = pseudo_stack(style)(layers, block, tokens, geometry)
 
     def embed_context(self, c: Context) -> Memory:

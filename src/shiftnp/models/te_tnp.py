@@ -11,7 +11,6 @@ from torch import Tensor
 from shiftnp.kernels import Kernel, make_kernel
 from shiftnp.kernels.base import AttentionSize
 from shiftnp.models.base import NeuralProcess
-from shiftnp.nn.block import Block
 from shiftnp.nn.tokens import Context, RelativeTokens
 from shiftnp.nn.transformer import FullStack, Memory
 
@@ -64,11 +63,7 @@ class TETNP(NeuralProcess):
         kernel, geometry = make_kernel(kernel), self.tokens.geometry
         size = AttentionSize(dz, heads, head_dim, len(self.tokens.locations), geometry)
         self.hook = kernel.hook(size)
-
-        def block(moves: bool) -> Block:
-            return Block(kernel.attention(size, moves and location_update), dz, ff_layers)
-
-        self.stack = FullStack(layers, block, geometry)
+        self.stack = FullStack(layers, kernel.make_block(size, location_update, ff_layers), geometry)
 
     def embed_context(self, c: Context) -> Memory:
         tokens = self.tokens.context(c)
