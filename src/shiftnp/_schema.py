@@ -8,8 +8,9 @@ import reprlib
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from shiftnp._arguments import describe, fits
+
 T = TypeVar("T")
-NAMES = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", dict: "an object"}
 
 
 def from_json(cls: type[T], data: Any, where: str = "") -> T:
@@ -54,10 +55,6 @@ def _read(kind: Any, value: Any, name: str) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f"{name} must be an object, got {reprlib.repr(value)}")
         return {key: _read(arguments[1], item, f"{name}.{key}") for key, item in value.items()}
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            raise ValueError(f"{name} must be {NAMES[float]}, got {value}")
-        return float(value)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{name} must be {NAMES[kind]}, got {reprlib.repr(value)}")
-    return value
+    if not fits(value, kind) or (kind is float and not math.isfinite(value)):
+        raise ValueError(f"{name} must be {describe(kind)}, got {reprlib.repr(value)}")
+    return float(value) if kind is float else value
