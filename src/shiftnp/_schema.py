@@ -56,5 +56,6 @@ def _read(kind: Any, value: Any, name: str) -> Any:
             raise ValueError(f"{name} must be an object, got {reprlib.repr(value)}")
         return {key: _read(arguments[1], item, f"{name}.{key}") for key, item in value.items()}
     if not fits(value, kind) or (kind is float and not math.isfinite(value)):
-        raise ValueError(f"{name} must be {describe(kind)}, got {reprlib.repr(value)}")
+        kinds = "a finite number" if kind is float else describe(kind)
+        raise ValueError(f"{name} must be {kinds}, got {reprlib.repr(value)}")
     return float(value) if kind is float else value
