@@ -1,4 +1,4 @@
-"""Fill values: numbers such as -9999 or 1e20 that files have where nothing was observed."""
+"""Detection of fill values: numbers such as -9999 or 1e20 that stand for missing observations in files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def suspect(values: Float[np.ndarray, "*any"]) -> tuple[float, int] | None:
 
 
 def warn_of_fill_values(values: Float[np.ndarray, "*any"], what: str) -> None:
-    """Warns if values seem to contain a fill value. `what` names the column or field, and its file."""
+    """Warns if values seem to contain a fill value. `what` is the column or field and its file, for the message."""
     if (found := suspect(values)) is not None:
         number, count = found
         warnings.warn(
