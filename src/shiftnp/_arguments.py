@@ -24,7 +24,7 @@ def parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def check_arguments(make: Callable[..., Any], arguments: Mapping[str, Any], what: str, prefix: str = "") -> None:
-    """Refuses arguments that `make` does not have, or whose type is not that of the annotation.
+    """Raises a ValueError for arguments that `make` does not have, or whose type is not that of the annotation.
 
     Args:
         what: description of `make` for the error message, such as "the task gp-1d".

@@ -150,16 +150,16 @@ class CellList:
 
     def _blocks(self, at: Positions, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Sorted queries, with the start and number of queries of each block; keys, and the number of each block."""
-        place = self._coordinates(at)[rows]
+        coordinates = self._coordinates(at)[rows]
         task = rows // at.x.shape[1]
         # In cells with many queries, blocks are parts of cells: the closer queries are, the more keys they share.
-        number, _ = _number(task, self._grid(place))
+        number, _ = _number(task, self._grid(coordinates))
         fine = max(1, min(4, int((len(rows) / (1 + int(number.max())) / PART) ** (1 / self.dims))))
-        grid = self._grid(place, fine)
+        grid = self._grid(coordinates, fine)
         if fine > 1:
             number, _ = _number(task, grid)
         order = number.argsort(stable=True)
-        number, rows, place, task = number[order], rows[order], place[order], task[order]
+        number, rows, coordinates, task = number[order], rows[order], coordinates[order], task[order]
         size = torch.bincount(number)
         rank = torch.arange(len(rows), device=rows.device) - (size.cumsum(0) - size)[number]
         # Cells with more than MOST_QUERIES queries are split into several blocks.
@@ -169,15 +169,15 @@ class CellList:
         )
         start = nq.cumsum(0) - nq
         cells = self._cells_around(task[start], torch.floor_divide(grid[order[start]], fine))
-        keys, owner = self._prune(cells, place, block, start)
+        keys, owner = self._prune(cells, coordinates, block, start)
         return rows, start, nq, keys, torch.bincount(owner, minlength=len(nq))
 
-    def _prune(self, cells: Tensor, place: Tensor, block: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    def _prune(self, cells: Tensor, coordinates: Tensor, block: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """Keys in the cells around each block within the radius of the bounding box of its queries; and their block."""
-        apart = self.geometry.wrap(place - place[start][block])
+        apart = self.geometry.wrap(coordinates - coordinates[start][block])
         where = block[:, None].expand_as(apart)
         low, high = (apart.new_zeros(len(start), apart.shape[1]).scatter_reduce(0, where, apart, f) for f in ENDS)
-        centre, half = place[start] + (low + high) / 2, (high - low) / 2
+        centre, half = coordinates[start] + (low + high) / 2, (high - low) / 2
         size = torch.where(cells >= 0, self.size[cells], 0)
         owner = torch.arange(len(cells), device=cells.device).repeat_interleave(size.sum(1))
         size, begin = size.flatten(), self.start[cells].flatten()
@@ -201,11 +201,11 @@ class CellList:
         x = at.x.double() - self.origin
         return (x if at.offset is None else x + at.offset.double()).flatten(0, 1)
 
-    def _grid(self, place: Float[Tensor, "rows dx"], fine: int = 1) -> Float[Tensor, "rows dims"]:
+    def _grid(self, coordinates: Float[Tensor, "rows dx"], fine: int = 1) -> Float[Tensor, "rows dims"]:
         """Integer cell indices of coordinates, or those of cells `fine` times as small."""
         columns = []
         for i, (side, n, _) in enumerate(self.around):
-            column = torch.floor(place[:, i] * (fine / side)).clamp(-FARTHEST, FARTHEST)
+            column = torch.floor(coordinates[:, i] * (fine / side)).clamp(-FARTHEST, FARTHEST)
             columns.append(column if n is None else column.remainder(n * fine))
         return torch.stack(columns, -1)
 

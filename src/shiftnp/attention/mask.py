@@ -38,7 +38,7 @@ AttentionMask = PairMask | BlockMask
 
 
 def has_keys(mask: AttentionMask) -> Bool[Tensor, " b #nq 1"] | None:
-    """Which queries attend to any key. None: all do."""
+    """Mask of the queries that attend to at least one key. None: all do."""
     if mask is None:
         return None
     return mask.has_keys if isinstance(mask, BlockMask) else mask.any(-1, keepdim=True)

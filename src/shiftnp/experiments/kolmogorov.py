@@ -67,7 +67,7 @@ KOLMOGOROV = Experiment(
         ),
         "paper": Preset(
             Training(
-                steps=500_000,  # 500 epochs of 1,000 steps, as in 1-D; the paper's "10,000 iterations" is a misprint
+                steps=500_000,  # 500 epochs of 1,000 steps, as in 1-D; its "10,000 iterations" is taken for a misprint
                 batch_size=16,  # 8 for some rows, see above
                 learning_rate=5e-4,
                 clip=0.5,

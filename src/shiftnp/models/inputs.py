@@ -64,7 +64,7 @@ def check_context(xc: Tensor, yc: Tensor, mask: Tensor | None, dx: int, dy: int,
     if mask is not None:
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
             kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-            raise ValueError(f"mask must be a boolean torch.Tensor, True = this point is there, got {kind}.")
+            raise ValueError(f"mask must be a boolean torch.Tensor, True for points and False for padding, got {kind}.")
         if mask.shape != xc.shape[:2]:
             raise ValueError(f"mask must have shape [b, nc] = {tuple(xc.shape[:2])}, got {tuple(mask.shape)}.")
     check_locations("xc", xc, equivariant, mask)

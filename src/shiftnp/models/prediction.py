@@ -70,8 +70,8 @@ def predict(
     if mask is not None:
         context["mask"] = to_tensor("mask", mask)
     to_tensor("xt", xt[:0] if isinstance(xt, Array) else xt)
-    alone = context["xc"].ndim == 2
-    if alone:
+    unbatched = context["xc"].ndim == 2
+    if unbatched:
         for name, a in {**context, "xt": xt}.items():
             if a.ndim != 2 - (name == "mask"):
                 raise ValueError(f"{name} must have no batch dimension, as xc has none, got shape {tuple(a.shape)}.")
@@ -81,7 +81,7 @@ def predict(
     for _, x in chunks(xt, 1 << 20):  # all targets are checked before anything is computed
         check_targets(x, model.dx, model.is_equivariant, len(context["xc"]))
     shape = (*xt.shape[:2], model.dy)
-    result = room(xt, shape[1:] if alone else shape, model.dtype, out)
+    result = room(xt, shape[1:] if unbatched else shape, model.dtype, out)
     device = next(model.parameters()).device
     context = {name: a.to(device) for name, a in context.items()}
     encoded = LAST.get(model, context, lambda: model.encode(**context))
@@ -89,8 +89,8 @@ def predict(
     on_disk = any(isinstance(a, np.memmap) for a in (xt, *result))
     order = None if on_disk else chunk_order(model, encoded.memory, xt)
     pieces = ((where, x.to(device)) for where, x in chunks(xt, chunk, order))
-    whole = Prediction(*(a[None] if alone else a for a in result))
-    fill(whole, lambda x: model.decode(encoded, x), pieces, xt.shape[1], progress)
+    batched = Prediction(*(a[None] if unbatched else a for a in result))
+    fill(batched, lambda x: model.decode(encoded, x), pieces, xt.shape[1], progress)
     return result
 
 

@@ -63,7 +63,7 @@ class Task(ABC):
 
     @abstractmethod
     def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
-        """A picture of data set `index` of a batch and, if given, of a prediction at its targets."""
+        """A figure of data set `index` of a batch and, if given, of a prediction at its targets."""
 
     # --- these have defaults -------------------------------------------------------------------------------------
 

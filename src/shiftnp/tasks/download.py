@@ -77,9 +77,9 @@ def data_folder() -> Path | None:
 
 def folders(folder: Path | str | None = None) -> Iterator[Path]:
     """The folders that are searched, in this order: `folder`, SHIFTNP_DATA, the user's cache."""
-    for place in (folder, data_folder()):
-        if place:
-            yield Path(place).expanduser()
+    for path in (folder, data_folder()):
+        if path:
+            yield Path(path).expanduser()
     yield cache()
 
 
@@ -92,9 +92,9 @@ def find(name: str, *others: str, folder: Path | str | None = None, download: bo
         folder: a folder to search before SHIFTNP_DATA and the user's cache.
         download: whether to download the file if it is not found.
     """
-    for place in folders(folder):
+    for root in folders(folder):
         for candidate in (name, *others):
-            for path in (place / candidate, place / Path(candidate).name):
+            for path in (root / candidate, root / Path(candidate).name):
                 if path.exists():
                     return path
     source = SOURCES.get(name)
@@ -103,7 +103,7 @@ def find(name: str, *others: str, folder: Path | str | None = None, download: bo
         return reasons
     problem = f" and could not be downloaded ({', '.join(reasons)})" if reasons else ""
     origin = source.urls[0] if source else "it"
-    looked = ", ".join(str(place) for place in folders(folder))
+    looked = ", ".join(str(root) for root in folders(folder))
     raise FileNotFoundError(
         f"{Path(name).name} is not in {looked}{problem}: get {origin}, put it into a folder "
         f"and set {VARIABLE} to that folder."

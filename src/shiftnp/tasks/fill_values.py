@@ -18,14 +18,14 @@ FAR = 20  # robust standard deviations between a fill value and the nearest othe
 
 
 def equals(values: Float[np.ndarray, "*any"], number: float) -> Bool[np.ndarray, "*any"]:
-    """Where values are `number`, up to the rounding of float32."""
+    """Mask of the values that equal `number`, up to the rounding of float32."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.abs(values - number) <= 1e-6 * abs(number)
 
 
 def mask(values: Float[np.ndarray, "*any"], missing: Sequence[float]) -> Float[np.ndarray, "*any"]:
     """A copy of the values with NaN in place of those declared as missing."""
-    absent = np.isnan(values)  # written anew as well: numpy warns of signalling NaNs, which damaged files have
+    absent = np.isnan(values)  # replaced as well: numpy warns about signalling NaNs, which damaged files have
     for number in missing:
         absent |= equals(values, number)
     values = values.copy()
@@ -34,7 +34,7 @@ def mask(values: Float[np.ndarray, "*any"], missing: Sequence[float]) -> Float[n
 
 
 def too_large(values: Float[np.ndarray, "*any"]) -> Bool[np.ndarray, "*any"]:
-    """Where values are infinite or at least 1e30; NaN is not."""
+    """Mask of the values that are infinite or at least 1e30 in size; False for NaN."""
     return np.abs(values) >= LARGEST
 
 

@@ -80,7 +80,7 @@ def read_idx(path: Path) -> UInt8[np.ndarray, " n *shape"]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     start = 4 + 4 * data[3] if len(data) > 4 else 4
-    if data[:3] != b"\0\0\x08" or len(data) <= start or not 1 <= data[3] <= 8:  # of bytes, with a shape that can be
+    if data[:3] != b"\0\0\x08" or len(data) <= start or not 1 <= data[3] <= 8:  # type uint8, a valid number of axes
         raise ValueError(f"{path} is no IDX file of bytes: replace it.")
     shape = [int(n) for n in np.frombuffer(data[4:start], ">u4")]
     if len(data) - start != math.prod(shape):

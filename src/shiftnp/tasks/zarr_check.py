@@ -16,7 +16,7 @@ LONGEST = 10**8
 
 
 def check_zarr(path: Path) -> None:
-    """Refuses a store in which the metadata of an array are damaged or missing, or claim an axis of absurd length."""
+    """Raises a ValueError if the metadata of an array are damaged or missing, or declare an axis of absurd length."""
     zarr = need("zarr", f"Reading {path.name}")
     with reading(path, "a Zarr store"):
         folders = [entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
