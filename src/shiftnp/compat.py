@@ -57,7 +57,7 @@ def load_official(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> N
                 f"weights do not fit the config: {key} needs shape {tuple(ours.shape)}, got {tuple(state[key].shape)}."
             )
     if unread := read.unread(config["num_layers"]):
-        raise ValueError(f"weights hold {unread[0]!r} and {len(unread) - 1} more that a model of this config lacks.")
+        raise ValueError(f"weights hold {unread[0]!r} and {len(unread) - 1} more that the config has no place for.")
     model = model.to(next(iter(state.values())).dtype)
     model.load_state_dict(state)
     return model

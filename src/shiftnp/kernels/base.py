@@ -65,8 +65,8 @@ class Kernel(ABC):
         """
 
     def make_block(self, size: AttentionSize, location_update: bool, ff_layers: int) -> MakeBlock:
-        """A function that makes new attention blocks with this kernel."""
-        return lambda moves: Block(self.attention(size, moves and location_update), size.dz, ff_layers)
+        """A function that makes new transformer blocks with this kernel."""
+        return lambda updates: Block(self.attention(size, updates and location_update), size.dz, ff_layers)
 
     def hook(self, size: AttentionSize) -> ContextHook | None:
         """The module that the kernel applies to each data set before the first layer; None: none."""
