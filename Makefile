@@ -1,14 +1,14 @@
-# make test and make demo are all a newcomer needs: each sets up what it uses. make setup does only that.
+# Each target installs what it needs in .venv; make setup does only that.
 PYTHON ?= python3
 BIN := .venv/bin
-# Cases of every fuzz test in `make fuzz`; `make test` runs a few of the same ones. `make fuzz CASES=100000` takes hours.
+# Cases per fuzz test in `make fuzz`; `make test` runs a few of the same cases. `make fuzz CASES=100000` takes hours.
 CASES ?= 2000
 
 .PHONY: setup test fuzz demo lint format clean
 
 setup: .venv/ready
 
-# constraints.txt pins the version of torch that everything here was measured and tested with.
+# constraints.txt pins the version of torch that is used in tests and benchmarks.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,gp,geo,track]'

@@ -1,12 +1,11 @@
-"""Does training with the networks of pairs in bfloat16 end where float32 does?
+"""Learning curves with the pairwise MLPs in bfloat16, compared with float32.
 
     python benchmarks/bf16_training.py
 
-A small TE-TNP with the paper's kernel is trained on `gp-1d` with either precision, on the same batches, for several
-seeds. A processor without bfloat16 multiplies it tens of times slower than float32, so products are worked out here
-from the same rounded numbers in float32 and then rounded, which is what a processor with bfloat16 does up to the order
-in which it adds. So this says something about scores and nothing about speed. Writes results/bf16-training.json and
-docs/bf16-training.png.
+A small TE-TNP with the paper's kernel is trained on `gp-1d` in both precisions, on the same batches, for several seeds.
+On a CPU without bfloat16 instructions bfloat16 is tens of times slower than float32, so matrix products are emulated
+here: computed in float32 from bfloat16 inputs, and then rounded. The result is that of a CPU with bfloat16, up to the
+order of summation. This compares accuracy, not speed. Writes results/bf16-training.json and docs/bf16-training.png.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PRODUCTS = (torch.ops.aten.mm, torch.ops.aten.addmm)
 
 
 class RoundedProducts(TorchDispatchMode):
-    """Products of bfloat16 as products of float32 whose result is rounded."""
+    """Emulates bfloat16 matrix products by float32 ones with rounded results."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -45,6 +44,7 @@ class RoundedProducts(TorchDispatchMode):
 
 
 def curve(folder: Path, precision: str, seed: int, steps: int) -> list[dict[str, float]]:
+    """Trains a model; returns its validation log-likelihood by step."""
     training = Training(
         steps=steps,
         learning_rate=1e-3,
@@ -63,6 +63,7 @@ def curve(folder: Path, precision: str, seed: int, steps: int) -> list[dict[str,
 
 
 def draw(curves: dict[str, dict[str, list[dict[str, float]]]]) -> Figure:
+    """The learning curves of both precisions and all seeds."""
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
     for precision, seeds in curves.items():
@@ -81,6 +82,7 @@ def draw(curves: dict[str, dict[str, list[dict[str, float]]]]) -> Figure:
 
 
 def main() -> None:
+    """Runs the benchmark and writes its results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seeds", type=int, default=2)
@@ -97,7 +99,7 @@ def main() -> None:
     result = {
         "what": "validation log-likelihood per target of a small TE-TNP (paper's kernel) on gp-1d by step, 64 tasks",
         "command": f"python {' '.join(sys.argv)}",
-        "products": "of bfloat16, worked out in float32 and rounded: the same numbers, no statement about speed",
+        "products": "of bfloat16, computed in float32 and rounded: the same numbers, no statement about speed",
         "model": MODEL,
         "steps": arguments.steps,
         "machine": machine(),

@@ -24,7 +24,7 @@ SEED, BATCHES = 1, 64
 
 
 def package() -> None:
-    """Writes the ceilings that come with the package. Those of a shifted test set are those of `delta-0.0`."""
+    """Writes the ceilings that come with the package. Shifted test sets have the ceiling of `delta-0.0`."""
     for name in ("gp-1d", "gp-1d-bimodal"):
         for title in ("valid", "delta-0.0"):
             test_set = TASKS[name]().test_sets()[title]
@@ -34,6 +34,7 @@ def package() -> None:
 
 
 def main() -> None:
+    """Runs the benchmark and writes its results."""
     task = GPTask()
     quadratures = {"80 + 80 + 80 nodes": (80, 80), "80 + 1500 + 80 nodes": (80, 1500)}
     scores: dict[str, list[torch.Tensor]] = {}

@@ -36,6 +36,7 @@ def statistics(u: np.ndarray) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Runs the benchmark and writes its results."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         generate(TRAJECTORIES, folder, seed=SEED)

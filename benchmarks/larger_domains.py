@@ -1,10 +1,10 @@
-"""Theorem 2 at work: what happens on domains larger than those of training?
+"""Generalisation to domains larger than in training (Theorem 2 of the paper).
 
     python benchmarks/larger_domains.py
 
-Small models learn from Gaussian processes on [-2, 2], then predict on domains 1, 2, 5, 20 and 100 times as long, with
-as many points per unit of length. Writes results/larger-domains.json and docs/larger-domains.png. About twenty minutes
-on two cores.
+Small models are trained on Gaussian processes on [-2, 2] and tested on domains 1, 2, 5, 20 and 100 times as long, with
+the same density of points. Writes results/larger-domains.json and docs/larger-domains.png. About twenty minutes on two
+cores.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 TRAINING = Training(steps=2000, learning_rate=2e-3, schedule="cosine", warmup=100, valid_every=1000, valid_tasks=64)
 TIMES = (1, 2, 5, 20, 100)
-POINTS = 8  # of context and of targets for each unit of length
+POINTS = 8  # context points, and targets, per unit of length
 TASKS = {1: 64, 2: 64, 5: 32, 20: 16, 100: 8}
 
 
 def test_batches(times: int) -> Any:
-    """Data sets on a domain that many times as long, one at a time, with what they were drawn from."""
+    """Data sets on a domain `times` as long as in training, each with its exact posterior."""
     half, n = 2.0 * times, 4 * POINTS * times
     task = GPTask(**{**TASK, "context": (-half, half), "target": (-half, half), "points": (n, n), "targets": n})
     for i in range(TASKS[times]):
@@ -58,6 +58,7 @@ def test_batches(times: int) -> Any:
 
 
 def main() -> None:
+    """Runs the benchmark and writes its results."""
     scores: dict[str, dict[str, list[float]]] = {name: {} for name in ("oracle", *MODELS)}
     models = {}
     for name, (kind, settings) in MODELS.items():
@@ -91,6 +92,7 @@ def main() -> None:
 
 
 def draw(scores: dict[str, dict[str, list[float]]]) -> Figure:
+    """Log-likelihood of all models against the length of the domain."""
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     ax = figure.subplots()
     for name, by_times in scores.items():

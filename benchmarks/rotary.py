@@ -1,7 +1,7 @@
-"""What the rotary kernel is worth on gp-1d: puts runs side by side.
+"""Comparison of runs on gp-1d with the rotary kernel, the paper's kernel and the TNP.
 
     shiftnp train gp-1d ... --out runs/NAME
-    shiftnp evaluate runs/NAME  # if its test scores are wanted, too
+    shiftnp evaluate runs/NAME  # optional, for scores on the test sets
     python benchmarks/rotary.py runs/NAME ...
 
 Writes results/rotary-gp-1d.json, with the command of every run, and docs/rotary.png: the gap to the best possible
@@ -31,6 +31,7 @@ COLOURS = {"mlp": "tab:green", "rotary": "tab:blue", "TNP": "tab:orange"}
 
 
 def main() -> None:
+    """Reads the runs and writes the results."""
     runs = {}
     for folder in map(Path, sys.argv[1:]):
         run = Run.open(folder)
@@ -57,6 +58,7 @@ def main() -> None:
 
 
 def name_of(config: RunConfig, step: int) -> str:
+    """Name of a run: model, kernel and number of steps."""
     kernel = make_kernel(config.model_settings.get("kernel", "mlp"))
     kind = "TNP" if config.model == "tnp" else f"TE-TNP, {kernel.name}"
     search = " with period search" if getattr(kernel, "period_search", 0) else ""
@@ -65,7 +67,7 @@ def name_of(config: RunConfig, step: int) -> str:
 
 
 def command(config: RunConfig, tasks: int | None) -> str:
-    """What trains and evaluates it again."""
+    """The command that trains and evaluates the run again."""
     options, names = [], {entry.name for entry in fields(Training)}
     for change in config.changes:
         name, value = change.split("=", 1)
@@ -76,10 +78,12 @@ def command(config: RunConfig, tasks: int | None) -> str:
 
 
 def figures(entry: SetSummary) -> dict[str, Any]:
+    """The metrics of a test set that are stored."""
     return {key: asdict(entry)[key] for key in ("tasks", "log_likelihood", "gap", "coverage", "calibration_error")}
 
 
 def draw(runs: dict[str, Any]) -> Figure:
+    """Gaps of all runs against steps and against time."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     for name, run in runs.items():

@@ -1,13 +1,13 @@
 """Translation-equivariant transformer neural processes.
 
-`MODELS["te-tnp"](dx=2, dy=1)` is a module that maps observations `(xc, yc)` and places `xt` to a predictive
-distribution: `model(xc, yc, xt).mean`. Names are imported when they are first used, so that `import shiftnp` is fast.
+`MODELS["te-tnp"](dx=2, dy=1)` is a module that maps a context set `(xc, yc)` and target inputs `xt` to a predictive
+distribution: `model(xc, yc, xt).mean`. Names are imported lazily, on first use, so that `import shiftnp` is fast.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shiftnp import _cpu as _cpu  # limits oneDNN where it has to, before torch is in use
+from shiftnp import _cpu as _cpu  # limits oneDNN's instruction set where needed, before torch is used
 
 if TYPE_CHECKING:
     from shiftnp.batch import Batch as Batch
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
+_MODULE_OF = {
     "Batch": "batch",
     "LIKELIHOODS": "likelihoods",
     "Run": "runs.run",
@@ -43,12 +43,12 @@ _HOME = {
     ),
 }
 
-__all__ = ["__version__", *_HOME]
+__all__ = ["__version__", *_MODULE_OF]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"shiftnp.{_HOME[name]}"), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(f"shiftnp.{_MODULE_OF[name]}"), name)
     try:
         return import_module(f"shiftnp.{name}")  # shiftnp.compat, shiftnp.tasks, ...
     except ModuleNotFoundError:

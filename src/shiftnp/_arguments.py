@@ -1,4 +1,4 @@
-"""Arguments that come as plain data, from a command line or a file: checked against signatures and annotations."""
+"""Validation of arguments from the command line or a config file against signatures and type annotations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from shiftnp._registry import choose
 
 LISTS = (tuple, list, Sequence)
 LARGEST = 2**31
-"""No whole number is as large, unless a file is damaged: with a number of layers like this a model is never made."""
+"""Upper bound of integer arguments. Only a damaged file holds larger ones, such as an impossible number of layers."""
 UNSUITABLE = (TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RuntimeError, MemoryError)
-"""What a constructor may raise if an argument of the right type has a value that it does not expect."""
+"""Exceptions that a constructor may raise if an argument has the right type and an invalid value."""
 
 
 def parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -24,11 +24,11 @@ def parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def check_arguments(make: Callable[..., Any], arguments: Mapping[str, Any], what: str, prefix: str = "") -> None:
-    """Refuses arguments that `make` does not have, or whose type is not that of the annotation.
+    """Raises a ValueError for arguments that `make` does not have, or whose type is not that of the annotation.
 
     Args:
-        what: what `make` is, for the sentence, such as "the task gp-1d".
-        prefix: what the user writes before a name, such as "task.".
+        what: description of `make` for the error message, such as "the task gp-1d".
+        prefix: prefix of the argument names on the command line, such as "task.".
     """
     known, annotations = parameters(make), type_hints(make)
     for name, value in arguments.items():
@@ -39,7 +39,7 @@ def check_arguments(make: Callable[..., Any], arguments: Mapping[str, Any], what
 
 
 def build(make: Callable[..., Any], arguments: Mapping[str, Any], what: str, **more: Any) -> Any:
-    """`make(**arguments, **more)` with checked arguments; whatever is wrong with them is a ValueError."""
+    """`make(**arguments, **more)` with checked arguments; raises a ValueError for any invalid one."""
     check_arguments(make, arguments, what)
     try:
         return make(**more, **arguments)
@@ -49,7 +49,7 @@ def build(make: Callable[..., Any], arguments: Mapping[str, Any], what: str, **m
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, without a full stop, to put into a sentence."""
+    """The first line of an error's message, without the full stop, for use inside another message."""
     return (str(error) or type(error).__name__).splitlines()[0].rstrip(".:")
 
 
@@ -68,16 +68,17 @@ def type_hints(make: Callable[..., Any]) -> dict[str, Any]:
 
 
 def check_type(name: str, value: Any, hint: Any) -> None:
-    """Raises a ValueError with one sentence unless the value fits the annotation."""
+    """Raises a ValueError unless the value matches the annotation."""
     if not fits(value, hint):
         got = repr(value)
         raise ValueError(f"{name} must be {describe(hint)}, got {got if len(got) < 200 else got[:200] + '...'}.")
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value fits an annotation. Lists and tuples are one; whole numbers are numbers, booleans are not.
+    """Whether a plain value matches an annotation.
 
-    NaN is not a number. Annotations that are neither plain data nor classes fit every value.
+    Lists and tuples are interchangeable; an int matches float, a bool does not, nor does NaN. Annotations that are
+    neither plain data nor classes match every value.
     """
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -114,7 +115,7 @@ def fits(value: Any, hint: Any) -> bool:
 def _is_number(value: Any) -> bool:
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(float(value))
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer beyond the range of float
         return False
 
 
@@ -128,7 +129,7 @@ NAMES: dict[Any, tuple[str, str]] = {
 
 
 def describe(hint: Any, several: bool = False) -> str:
-    """An annotation in words."""
+    """An annotation in words, for error messages."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint in NAMES:
         return NAMES[hint][several]

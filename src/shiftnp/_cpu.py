@@ -1,8 +1,8 @@
-"""Processors that announce AMX and do not describe its tiles, as some virtual machines do.
+"""Workaround for CPUs that report AMX without its tile configuration, as some virtual machines do.
 
-The tiles are described in CPUID leaf 0x1D. If a hypervisor hides that leaf, oneDNN (torch's library of products) uses
-AMX without a configuration, and the first bfloat16 product ends the process with an illegal instruction. The remedy is
-to limit oneDNN to AVX-512, which has to happen before its first product: `import shiftnp` does it. Results in float32
+CPUID leaf 0x1D describes the tiles. If a hypervisor hides that leaf, oneDNN (torch's matrix-multiplication library)
+uses AMX without a configuration, and the first bfloat16 matrix product ends the process with an illegal instruction.
+The workaround limits oneDNN to AVX-512, before its first matrix product: `import shiftnp` does it. Results in float32
 do not depend on it.
 """
 
@@ -20,7 +20,7 @@ LIMIT = "AVX512_CORE_FP16"
 
 
 def first_core(path: Path = CPUINFO) -> dict[str, str]:
-    """What Linux tells about the first core, by name; empty on other systems."""
+    """The fields of /proc/cpuinfo for the first core, by name; empty on systems other than Linux."""
     found: dict[str, str] = {}
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
@@ -35,17 +35,18 @@ def first_core(path: Path = CPUINFO) -> dict[str, str]:
 
 
 def has_amx(core: dict[str, str]) -> bool:
+    """Whether the CPU flags include AMX tiles."""
     return "amx_tile" in core.get("flags", "").split()
 
 
 def hides_tiles(core: dict[str, str]) -> bool:
-    """Whether the processor has AMX, and its highest CPUID leaf is below the one that describes the tiles."""
+    """Whether the CPU has AMX, and its highest CPUID leaf is below the one that describes the tiles."""
     level = core.get("cpuid level", "")
     return has_amx(core) and level.isdecimal() and int(level) < TILE_LEAF
 
 
 def limit_onednn(core: dict[str, str], environment: MutableMapping[str, str]) -> bool:
-    """Keeps oneDNN from AMX where the tiles are hidden, unless the user has set a limit; returns whether it did."""
+    """Disables AMX in oneDNN if the tiles are hidden and the user has set no limit; returns whether it did."""
     if not hides_tiles(core) or VARIABLE in environment:
         return False
     environment[VARIABLE] = LIMIT
@@ -54,4 +55,4 @@ def limit_onednn(core: dict[str, str], environment: MutableMapping[str, str]) ->
 
 CORE = first_core()
 TOO_LATE = limit_onednn(CORE, os.environ) and "torch" in sys.modules
-"""Whether oneDNN may have been in use before it was limited: then a bfloat16 product must not be tried."""
+"""Whether oneDNN may have been initialised before the limit was set: bfloat16 products are then unsafe."""

@@ -1,4 +1,4 @@
-"""Writing files so that nothing is lost: aside first, then renamed."""
+"""Atomic file writes: to a temporary file in the same folder, which is then renamed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 
 def write(path: Path, data: bytes | str) -> None:
-    """Writes a file aside and renames it. What was there before stays if anything fails."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Writes a file atomically. An existing file stays as it is if anything fails."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with aside.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(data.encode() if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, path)
+        os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
 
 
 def write_json(path: Path, data: Any) -> None:
-    """The same for plain data, as indented JSON."""
+    """Writes plain data as indented JSON, atomically."""
     write(path, json.dumps(data, indent=2) + "\n")

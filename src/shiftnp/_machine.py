@@ -1,4 +1,4 @@
-"""What measurements depend on."""
+"""The hardware and software that benchmarks run on, and the memory that they use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """CPU, threads and versions, to be stored with every measurement."""
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -25,7 +25,7 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The name that the processor gives itself, where the system tells it."""
+    """The model name of the CPU."""
     info = Path("/proc/cpuinfo")
     for line in info.read_text().splitlines() if info.exists() else []:
         if line.startswith("model name"):
@@ -34,8 +34,8 @@ def processor() -> str:
 
 
 def peak_megabytes() -> float:
-    """The most memory that this process has held. The system's own count comes second: it includes that of the process
-    that started this one."""
+    """Peak resident memory of this process (VmHWM). Without /proc it is `ru_maxrss`, which includes the peak of the
+    parent process."""
     status = Path("/proc/self/status")
     for line in status.read_text().splitlines() if status.exists() else []:
         if line.startswith("VmHWM:"):

@@ -1,4 +1,4 @@
-"""Packages that only some tasks need."""
+"""Imports of optional dependencies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any
 
 
 def need(name: str, what: str, extra: str = "geo") -> Any:
-    """The package `name`, or one sentence that says how to get it; `what` is what cannot be done without."""
+    """Imports the package `name`, or raises an ImportError that says how to install it.
+
+    Args:
+        what: the feature that needs the package, for the message.
+        extra: the extra of shiftnp that installs it.
+    """
     try:
         return import_module(name)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""One progress bar for everything that takes long."""
+"""The progress bar of all long-running commands."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def progress(
 ) -> Progress:
     """A progress display: description, bar, "M of N", `extra` columns, time elapsed and time left.
 
-    It shows nothing where `quiet` is set or the console is not a terminal.
+    It shows nothing if `quiet` is set or the console is not a terminal.
 
     Args:
         console: None: standard output.
-        transient: the display vanishes when it is done.
-        period: seconds over which the speed is averaged. Steps differ in size, so that a short period gives a time
-            left that jumps.
+        transient: whether the display is removed at the end.
+        period: seconds over which the speed is averaged. Steps take different times, so a short period makes the
+            estimate of the time left unstable.
     """
     console = console or Console()
     return Progress(

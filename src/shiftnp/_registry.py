@@ -1,4 +1,4 @@
-"""Choosing by name, with help where a name is wrong."""
+"""Registries of named entries; an unknown name raises an error that suggests the closest one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ T = TypeVar("T")
 
 
 class UnknownName(KeyError, ValueError):
-    """A name that does not exist. Printed as its sentence, where a plain KeyError would print it in quotes."""
+    """Raised for an unknown name. Unlike a plain KeyError, its message is printed without quotes."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class Registry(dict[str, T]):
-    """Entries by name. A name that is not there gives a sentence with the nearest one.
+    """Entries by name. An unknown name raises an `UnknownName` that suggests the closest one.
 
     Args:
-        what: the noun for an entry in that sentence, e.g. "model".
+        what: the noun for an entry in that message, e.g. "model".
         entries: the entries by name.
     """
 
@@ -33,14 +33,14 @@ class Registry(dict[str, T]):
 
 
 def choose(name: str, among: Mapping[str, Any], what: str) -> Any:
-    """The entry of that name, or a sentence with the nearest one."""
+    """The entry of that name; an unknown name raises an `UnknownName` that suggests the closest one."""
     if name not in among:
         raise UnknownName(unknown(name, among, what))
     return among[name]
 
 
 def unknown(name: object, among: Iterable[str], what: str) -> str:
-    """The sentence for a name that does not exist, with the nearest one or all of them."""
+    """The error message for an unknown name, with the closest name or, if none is close, all of them."""
     by_lower = {known.lower(): known for known in among}
     close = get_close_matches(str(name).lower(), by_lower, n=1)
     hint = f"did you mean {by_lower[close[0]]!r}?" if close else f"there are {', '.join(by_lower.values())}."

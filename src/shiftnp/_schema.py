@@ -1,4 +1,4 @@
-"""Dataclasses as plain JSON data, checked when they are read: types of fields are the schema."""
+"""Dataclasses from JSON data, validated against the types of their fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def from_json(cls: type[T], data: Any, where: str = "") -> T:
         where: name of the entry that `data` is, for error messages.
 
     Raises:
-        ValueError: an entry is missing or of another type; the sentence names it.
+        ValueError: an entry is missing or of another type; the message names it.
     """
     if not isinstance(data, dict):
         raise ValueError(f"{where or 'the content'} must be an object, got {reprlib.repr(data)}")
@@ -38,7 +38,7 @@ def from_json(cls: type[T], data: Any, where: str = "") -> T:
 
 
 def _read(kind: Any, value: Any, name: str) -> Any:
-    """The value of one entry, which must be of that type."""
+    """The value of one entry, converted to the type `kind`."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
         return value

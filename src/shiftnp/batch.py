@@ -1,4 +1,4 @@
-"""A batch of tasks: what tasks sample, and what training, evaluation and plots take."""
+"""A batch of tasks (context and target sets), as sampled by tasks and used in training, evaluation and plots."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Batch:
     """`b` tasks: context sets `(xc, yc)` and targets `(xt, yt)`, batch first.
 
     Args:
-        xc, yc: context inputs and outputs. A NaN in `yc` says that this channel was not observed here.
+        xc, yc: context inputs and outputs. NaN in `yc`: this channel was not observed at this point.
         xt, yt: target inputs and outputs.
-        mask_c, mask_t: where tasks have different sizes, True = this point is there. None: all points are.
+        mask_c, mask_t: True for points, False for padding, if tasks have different sizes. None: no padding.
     """
 
     xc: Float[Tensor, "b nc dx"]
@@ -29,7 +29,7 @@ class Batch:
     mask_t: Bool[Tensor, "b nt"] | None = None
 
     def to(self, device: torch.device | torch.dtype | str | None = None, dtype: torch.dtype | None = None) -> Batch:
-        """The same batch elsewhere or in another precision (masks stay boolean)."""
+        """The same batch on another device or in another dtype (masks stay boolean)."""
         if isinstance(device, torch.dtype):
             device, dtype = None, device
         moved: dict[str, Tensor] = {}
@@ -63,7 +63,7 @@ class Batch:
                 )
 
     def shard(self, rank: int, world: int) -> Batch:
-        """The tasks of this batch that process `rank` of `world` works on: as many for each process."""
+        """The shard of this batch for process `rank` of `world`; all shards have the same size."""
         if len(self.xc) % world:
             raise ValueError(f"A batch of {len(self.xc)} tasks cannot be sharded equally among {world} processes.")
         size = len(self.xc) // world
@@ -72,22 +72,23 @@ class Batch:
         return Batch(*points, *(None if mask is None else mask[rows] for mask in (self.mask_c, self.mask_t)))
 
     def shift(self, delta: Tensor | Sequence[float] | float) -> Batch:
-        """All inputs moved by `delta` (a number, or one per input dimension)."""
+        """The batch with all inputs shifted by `delta` (a number, or one per input dimension)."""
         step = torch.as_tensor(delta, dtype=self.xc.dtype, device=self.xc.device)
         return replace(self, xc=self.xc + step, xt=self.xt + step)
 
     @staticmethod
     def collate(tasks: Sequence[Batch]) -> Batch:
-        """Joins batches whose tasks have different sizes into one, padded and masked."""
+        """Collates batches whose tasks have different sizes into one batch, with padding and masks."""
 
         def join(points: list[Tensor], masks: list[Tensor | None]) -> tuple[Tensor, Tensor]:
-            # pad_sequence pads the first dimension, so points go there.
-            there = [
+            # pad_sequence pads the first dimension, so each task is one sequence of points.
+            present = [
                 torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if m is None else m
                 for x, m in zip(points, masks, strict=True)
             ]
             rows = [row for x in points for row in x]
-            return pad_sequence(rows, batch_first=True), pad_sequence([r for m in there for r in m], batch_first=True)
+            padded_mask = pad_sequence([row for mask in present for row in mask], batch_first=True)
+            return pad_sequence(rows, batch_first=True), padded_mask
 
         masks_c, masks_t = [t.mask_c for t in tasks], [t.mask_t for t in tasks]
         xc, mask_c = join([t.xc for t in tasks], masks_c)

@@ -1,12 +1,13 @@
-"""Models of the authors' own code (cambridge-mlg/tnp and /tetnp), rebuilt as ours: same function, our contract.
+"""Conversion of checkpoints of the authors' own code (cambridge-mlg/tnp and /tetnp) to our models.
 
-Where their layers differ from ours in form, the difference is linear and is absorbed into the weights:
+Where their layers differ from ours, the difference is linear and is absorbed into the weights:
 
-- Their flag marks what is missing, ours (one a channel) what is there: `w (1 - o) + b` is `-w o + (w + b)`.
-- Their `rho` sees `(x_q - x_k, scores)`, ours `(scores, x_q - x_k)`; its last bias cancels in the softmax.
-- Their `phi` has one output, ours one per head, summed: the others are zero.
-- Their `to_out` is missing with a single head of full size: ours is then the identity.
-- What their state dict holds but their forward pass never uses is left out.
+- Their flag is 1 for missing values, ours (one per channel) for observed ones: `w (1 - o) + b` is `-w o + (w + b)`.
+- The inputs of their `rho` are `(x_q - x_k, scores)`, those of ours `(scores, x_q - x_k)`; its last bias cancels in the
+  softmax.
+- Their `phi` has one output, ours one per head, which are summed: the others are zero.
+- With a single head of full size they have no `to_out`: ours is then the identity.
+- Entries of their state dict that their forward pass does not use are left out.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ NAMES = ("tnp", "pt_tnp_ist", "pt_tnp_perceiver", "te_tnp", "te_pt_tnp_ist", "te
 
 
 def load_official(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> NeuralProcess:
-    """One of the authors' models as ours, in the precision of its weights.
+    """Converts one of the authors' models to ours, in the dtype of its weights.
 
     Args:
         config: `model` (one of `tnp`, `pt_tnp_ist`, `pt_tnp_perceiver` and these three with `te_` before them),
             `dx`, `dy`, `embed_dim`, `num_heads`, `head_dim`, `num_layers`; for pseudo-token models `num_pseudo`; for
-            TE models `location_update` and `attention_init` (False where missing).
-        weights: their state dict, with their names.
+            TE models `location_update` and `attention_init` (False if missing).
+        weights: the state dict of their model.
     """
     name = config.get("model")
     if name not in NAMES:
@@ -89,7 +90,7 @@ def _build(name: str, config: Mapping[str, Any]) -> NeuralProcess:
 
 
 class _Reader:
-    """Their weights by name, with a sentence where one is missing, and a record of what was read."""
+    """The authors' weights by name, with an error for a missing one and a record of those that were read."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.weights = weights
@@ -106,19 +107,19 @@ class _Reader:
         return self.weights.get(key)
 
     def unread(self, layers: int) -> list[str]:
-        """What was not read, apart from what has no effect in their code either."""
+        """Names of weights that were not read, except those that have no effect in their code either."""
         last = layers - 1
-        dead = re.compile(
+        unused = re.compile(
             rf".*\.mhca_qtoc_layers\.{last}\..*"  # the last pseudo-to-context layer
-            rf"|.*\.(mhca_layers|mhca_qtot_layers)\.{last}\.attn\.phi\..*"  # the last move of the targets
+            rf"|.*\.(mhca_layers|mhca_qtot_layers)\.{last}\.attn\.phi\..*"  # the last location update of the targets
             r"|.*\.attn\.kernel\.net\.4\.bias"  # cancels in the softmax
             r"|.*\.pseudo_token_initialiser\.(to_out\..*|raw_head_weights)"  # the latter with one head
         )
-        return [key for key in self.weights if key not in self.seen and not dead.fullmatch(key)]
+        return [key for key in self.weights if key not in self.seen and not unused.fullmatch(key)]
 
 
 def _convert(name: str, read: _Reader, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """Our state dict, entry by entry, from theirs."""
+    """Our state dict, with every entry computed from theirs."""
     relative = name.startswith("te_")
     encoder = "encoder.y_encoder" if relative else "encoder.xy_encoder"
     layers = STACKS["tnp" if name.endswith("tnp") else name.rsplit("_", 1)[-1]]
@@ -150,7 +151,7 @@ def _token_layer(read: _Reader, encoder: str, layer: int, kind: str, shape: torc
     theirs = read(f"{encoder}.net.{2 * layer}.{kind}")
     if layer > 0:
         return theirs
-    flag = read(f"{encoder}.net.0.weight")[:, -1]  # what they add where nothing is observed
+    flag = read(f"{encoder}.net.0.weight")[:, -1]  # added by their code if nothing is observed
     if kind == "bias":
         return theirs + flag
     values = theirs[:, :-1]
@@ -183,7 +184,7 @@ def _block_entry(read: _Reader, block: str, key: str, shape: torch.Size) -> Tens
 
 
 class _Inert:
-    """Stands in for whatever else a checkpoint has pickled: made, called and filled, but does nothing."""
+    """Placeholder for any other class or function in a pickled checkpoint: it accepts all calls and does nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -198,21 +199,21 @@ class _Inert:
         pass
 
     def __eq__(self, other: object) -> bool:
-        return other is _Inert  # torch looks for what it may call among the classes declared safe; a method is as safe
+        return other is _Inert  # torch calls only what equals one of the classes declared safe; instances are safe, too
 
     __hash__ = object.__hash__
 
 
 def _plain_dict(*args: Any) -> dict[Any, Any]:
-    """A defaultdict without its factory: torch fills plain dicts only."""
+    """Replaces a defaultdict by a plain dict, the only mapping that torch's unpickler fills."""
     return {}
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
     """The state dict in one of the authors' Lightning `.ckpt` files, for `load_official`.
 
-    Nothing that the file has pickled is run: it is read with torch's `weights_only`, and everything that is not a
-    tensor or a plain container becomes an inert placeholder (their files carry the whole model as a hyper-parameter).
+    No pickled code is run: the file is read with torch's `weights_only`, and everything that is not a tensor or a plain
+    container becomes a placeholder (their files contain the whole model as a hyperparameter).
     """
     path = Path(path)
     if not path.is_file():

@@ -1,7 +1,7 @@
-"""The effect of translation equivariance, in a minute: `python -m shiftnp.demo`.
+"""Demonstration of translation equivariance in a minute: `python -m shiftnp.demo`.
 
 Trains a small TNP and a small TE-TNP on the same samples of Gaussian processes near zero, then draws the predictions of
-both for one data set in the region of the training data and for the same data set shifted.
+both for one data set in the training range and for the same data set shifted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHIFT = 4.0
 
 
 def train(models: dict[str, NeuralProcess], steps: int, generator: torch.Generator, console: Console) -> None:
-    """Trains all models on the same batches; Ctrl-C ends it early."""
+    """Trains all models on the same batches; Ctrl-C ends training early."""
     training = Training(steps=steps, learning_rate=4e-3, schedule="cosine", warmup=steps // 5)
     optimisers = {name: make_optimiser(model, training) for name, model in models.items()}
     running: dict[str, float] = {}
@@ -51,7 +51,7 @@ def train(models: dict[str, NeuralProcess], steps: int, generator: torch.Generat
 
 @torch.no_grad()
 def draw(models: dict[str, NeuralProcess], generator: torch.Generator, path: Path) -> None:
-    """Draws the predictions of all models for one data set and for the same shifted by SHIFT."""
+    """Draws the predictions of all models for one data set and for the same data set shifted by SHIFT."""
     batch, truth = replace(TASK, points=(8, 8)).sample_with_truth(1, generator)
     xt = torch.linspace(*TASK.target, 300)[None, :, None]
     exact = GPOracle(TASK, truth)(batch.xc, batch.yc, xt)
@@ -61,7 +61,7 @@ def draw(models: dict[str, NeuralProcess], generator: torch.Generator, path: Pat
         for ax, (name, model), colour in zip(row, models.items(), ("tab:orange", "tab:blue"), strict=True):
             xc, x = batch.xc + shift, xt + shift
             draw_prediction(ax, xc, batch.yc, x, model(xc, batch.yc, x), exact, colour=colour)
-            ax.set_title(f"{name}, " + (f"the same data moved by {shift:g}" if shift else "data where it was trained"))
+            ax.set_title(f"{name}, " + (f"same data shifted by {shift:g}" if shift else "data in the training range"))
             ax.set_ylim(-3.5, 3.5)
     axes[0, 0].legend(loc="lower left", fontsize="small", ncols=3)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,23 +69,25 @@ def draw(models: dict[str, NeuralProcess], generator: torch.Generator, path: Pat
 
 
 def main() -> None:
+    """Runs the demo."""
     parser = argparse.ArgumentParser(prog="python -m shiftnp.demo", description="Draws the effect of equivariance.")
     parser.add_argument("--steps", type=int, default=1000, help="training steps (default: 1000, about a minute)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
-    parser.add_argument("--out", type=Path, default=Path("demo/synthetic-1d.png"), help="where the picture goes")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of weights and data (default: 0)")
+    parser.add_argument("--out", type=Path, default=Path("demo/synthetic-1d.png"), help="image file to write")
     args = parser.parse_args()
     console = Console()
     generator = torch.Generator().manual_seed(args.seed)
     with torch.random.fork_rng():
-        torch.manual_seed(args.seed)  # torch initialises weights from its global generator and no other
+        torch.manual_seed(args.seed)  # torch initialises weights from its global generator only
         models: dict[str, NeuralProcess] = {
             "tnp": TNP(dx=1, dy=1, **SIZE),
-            "te-tnp": TETNP(dx=1, dy=1, location_update=False, **SIZE),  # less to learn in a minute
+            "te-tnp": TETNP(dx=1, dy=1, location_update=False, **SIZE),  # faster to train
         }
-    console.print("A TNP and a TE-TNP learn side by side from the same Gaussian-process samples.")
+    console.print("Training a TNP and a TE-TNP on the same Gaussian-process samples.")
     train(models, args.steps, generator, console)
     draw(models, torch.Generator().manual_seed(args.seed + 1), args.out)
-    console.print(f"Both predict the same data, here and moved by {SHIFT:g}: see\n{args.out.resolve()}", soft_wrap=True)
+    console.print(f"Predictions on a data set and on the same one shifted by {SHIFT:g}:")
+    console.print(str(args.out.resolve()), soft_wrap=True)
 
 
 if __name__ == "__main__":

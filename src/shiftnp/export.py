@@ -1,4 +1,4 @@
-"""Models as exported programs: `torch.export` with any number of context points and targets."""
+"""Export of models with `torch.export`, with dynamic numbers of tasks, context points and targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shiftnp.models.inputs import make_context
 
 
 class PredictiveMoments(nn.Module):
-    """A model's `forward` beyond its checks, with tensors as outputs: `(xc, yc, xt, mask) -> (mean, std)`."""
+    """A model without input validation, with tensors as outputs: `(xc, yc, xt, mask) -> (mean, std)`."""
 
     def __init__(self, model: NeuralProcess) -> None:
         super().__init__()
@@ -26,16 +26,16 @@ class PredictiveMoments(nn.Module):
 
 
 def export_model(model: NeuralProcess, lattice_cells: int = 1024) -> ExportedProgram:
-    """The model as a program of tensor operations, for any number of tasks, context points and targets from two on.
+    """Exports a model for any number of tasks, and any numbers of context points and targets from two on.
 
     The program takes `(xc, yc, xt, mask)` as `model` does, in the dtype of the weights, and returns mean and standard
-    deviation. It checks nothing: pad a smaller context and mask the padding out.
+    deviation. It does not validate its inputs. A smaller context must be padded and masked.
 
     Args:
-        lattice_cells: size of a ConvCNP's lattice along each input, which a program has to fix; it must cover the
+        lattice_cells: size of a ConvCNP's lattice along each input, which is static in a program; it must cover the
             context and the margin around it, and be a multiple of `model.net.multiple`. Other models ignore it.
     """
-    b, nc, nt = 2, 5, 4  # numbers that differ, so that none is taken for another
+    b, nc, nt = 2, 5, 4  # different sizes, so that torch.export does not assume that they are equal
 
     def points(n: int, d: int) -> Tensor:
         return torch.linspace(-1, 1, b * n * d, dtype=model.dtype).view(b, n, d)
@@ -54,7 +54,7 @@ def export_model(model: NeuralProcess, lattice_cells: int = 1024) -> ExportedPro
 
 @contextmanager
 def fixed_lattice(model: NeuralProcess, cells: int) -> Iterator[None]:
-    """Gives a ConvCNP a lattice of one size for all contexts."""
+    """Context manager that gives a ConvCNP a lattice of fixed size for all contexts."""
     if not isinstance(model, ConvCNP):
         yield
         return

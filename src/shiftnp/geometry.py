@@ -13,10 +13,10 @@ from torch import Tensor
 
 
 class Positions(NamedTuple):
-    """Where tokens lie: at `x + offset`.
+    """Positions of tokens: `x + offset`.
 
-    The two are kept apart because `x` may be large where differences are small: `x` has the dtype of the inputs, and
-    `offset`, the sum of all location updates (eqs. 8 and 9; None: zero), that of the weights.
+    The two are stored separately because coordinates may be large and displacements small: `x` has the dtype of the
+    inputs, and `offset`, the sum of all location updates (eqs. 8 and 9; None: zero), that of the weights.
     """
 
     x: Float[Tensor, "b n dx"]
@@ -28,9 +28,9 @@ class Geometry:
     """Euclidean space, some of whose dimensions may be periodic, with an optional attention radius.
 
     Args:
-        period: one entry per dimension, the length after which it repeats (360 for a longitude in degrees) or None.
-        radius: points farther apart than this (Euclidean, the shorter way round) do not attend to each other. None:
-            all do.
+        period: period of each dimension (360 for a longitude in degrees), or None for one that is not periodic.
+        radius: points farther apart than this (Euclidean distance, wrapped along periodic dimensions) do not attend to
+            each other. None: all do.
     """
 
     period: tuple[float | None, ...] | None = None
@@ -38,7 +38,7 @@ class Geometry:
 
     @staticmethod
     def of(dims: int, period: float | Sequence[float | None] | None, radius: float | None) -> Geometry:
-        """A geometry of `dims` dimensions from what a user writes; one number as `period` holds for all of them."""
+        """A geometry of `dims` dimensions from checked arguments; one number as `period` holds for all of them."""
         if isinstance(period, (int, float)):
             period = (period,) * dims
         if period is not None:
@@ -60,11 +60,11 @@ class Geometry:
         return [i for i, p in enumerate(self.period or ()) if p is not None]
 
     def flat(self, dims: int) -> list[int]:
-        """Indices of the other ones, of `dims` in all."""
+        """Indices of the dimensions that are not periodic, out of `dims`."""
         return [i for i in range(dims) if i not in self.circular]
 
     def period_of(self, dim: int) -> float | None:
-        """Length after which a dimension repeats; None if it does not."""
+        """Period of a dimension; None if it is not periodic."""
         return None if self.period is None else self.period[dim]
 
     def _radii(self, like: Tensor) -> Float[Tensor, " c"]:
@@ -81,7 +81,7 @@ class Geometry:
     # --- displacements ---------------------------------------------------------------------------------------------
 
     def wrap(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
-        """Displacements reduced to the shorter way round."""
+        """Displacements wrapped to `[-P / 2, P / 2)` along dimensions of period `P`."""
         if self.period is None:
             return d
         on, length = d[..., self.circular], 2 * math.pi * self._radii(d)
@@ -90,7 +90,7 @@ class Geometry:
     def displacement(self, q: Positions, k: Positions, dtype: torch.dtype) -> Float[Tensor, "b nq nk dx"]:
         """`x_q - x_k` for every pair, in `dtype`.
 
-        Taken in the dtype of the inputs, the difference of positions is small enough for that of the weights.
+        Differences are computed in the dtype of the inputs, and are then small enough for the dtype of the weights.
         """
         d = self.wrap(q.x[:, :, None] - k.x[:, None, :]).to(dtype)
         if q.offset is not None:
@@ -100,15 +100,15 @@ class Geometry:
         return d if q.offset is None and k.offset is None else self.wrap(d)
 
     def smooth(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
-        """Displacements as directions to move in: `d`, and `R sin(d / R)` along a circle of radius `R`, which unlike
-        the shorter way round does not jump half a period away."""
+        """Displacements as directions of a location update: `d`, and `R sin(d / R)` along a circle of radius `R`,
+        which, unlike the wrapped displacement, is continuous at half a period."""
         if self.period is None:
             return d
         radius = self._radii(d)
         return self._replace(d, radius * torch.sin(d[..., self.circular] / radius))
 
     def features(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any f"]:
-        """What a network sees of a displacement: `smooth(d)`, and `R cos(d / R)` for each periodic dimension."""
+        """Displacement features for an MLP: `smooth(d)`, and `R cos(d / R)` for each periodic dimension."""
         if self.period is None:
             return d
         radius = self._radii(d)
@@ -116,7 +116,7 @@ class Geometry:
 
     @property
     def extra_features(self) -> int:
-        """How many more features there are than dimensions."""
+        """Number of displacement features minus number of dimensions."""
         return len(self.circular)
 
     def vjp(
@@ -137,7 +137,7 @@ class Geometry:
     # --- distances -------------------------------------------------------------------------------------------------
 
     def squared_chord(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any"]:
-        """Squared distance; along a circle, that of the chord between its two points, `2 R sin(d / 2 R)`."""
+        """Squared distance; along a circle, that of the chord between two points, `2 R sin(d / 2 R)`."""
         if self.period is not None:
             diameter = 2 * self._radii(d)
             d = self._replace(d, diameter * torch.sin(d[..., self.circular] / diameter))
@@ -146,7 +146,7 @@ class Geometry:
     def chord_factors(
         self, xq: Float[Tensor, "b nq dx"], xk: Float[Tensor, "b nk dx"]
     ) -> tuple[Float[Tensor, "b nq f"], Float[Tensor, "b nk f"]]:
-        """Vectors whose product is `-squared_chord(x_q - x_k)`, up to terms that depend on the query alone."""
+        """Vectors whose dot product is `-squared_chord(x_q - x_k)`, up to terms that depend on the query only."""
         ones = xq.new_ones(*xq.shape[:2], 1)
         if self.period is None:
             return torch.cat([2 * xq, -ones], -1), torch.cat([xk, xk.square().sum(-1, keepdim=True)], -1)
@@ -160,21 +160,22 @@ class Geometry:
 
     @property
     def reach(self) -> float:
-        """The radius, and a millionth more: points of a lattice may lie at exactly the radius, and rounding must not
-        decide whether they attend to each other. Infinite without a radius."""
+        """The radius times `1 + 1e-6`, so that rounding does not decide whether points exactly one radius apart, as on
+        a grid, attend to each other. Infinite without a radius."""
         return math.inf if self.radius is None else self.radius * (1 + 1e-6)
 
     def within_reach(self, d: Float[Tensor, "b nq nk dx"]) -> Bool[Tensor, "b nq nk"]:
-        """Which pairs are no farther apart than the radius."""
+        """Mask of the pairs whose distance is at most the radius."""
         return torch.linalg.vector_norm(d, dim=-1) <= self.reach
 
     # --- means -----------------------------------------------------------------------------------------------------
 
     def average(self, psi: Float[Tensor, " b #m n"], x: Float[Tensor, "b n dx"]) -> Float[Tensor, " b #m dx"]:
-        """`sum_n psi_mn x_n` for weights that sum to one; on a circle the direction of `sum_n psi_mn exp(i x_n / R)`.
+        """`sum_n psi_mn x_n` for weights that sum to one; on a circle the circular mean, the argument of
+        `sum_n psi_mn exp(i x_n / R)`.
 
-        The latter has no direction where the points balance, as an even ring with equal weights does: no average on a
-        circle can then move with the data.
+        The circular mean is undefined if that sum is zero, as for points evenly spaced over the circle with equal
+        weights: no equivariant average exists then.
         """
         mean = psi @ x
         if self.period is None:
@@ -182,11 +183,12 @@ class Geometry:
         radius = self._radii(x)
         on = x[..., self.circular] / radius
         sin, cos = psi @ torch.sin(on), psi @ torch.cos(on)
-        lost = sin.square() + cos.square() < 1e-24  # where atan2 would have no gradient
-        return self._replace(mean, radius * torch.atan2(sin.masked_fill(lost, 0.0), cos.masked_fill(lost, 1.0)))
+        undefined = sin.square() + cos.square() < 1e-24  # atan2 has no gradient there
+        sin, cos = sin.masked_fill(undefined, 0.0), cos.masked_fill(undefined, 1.0)
+        return self._replace(mean, radius * torch.atan2(sin, cos))
 
     def embed(self, x: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any f"]:
-        """Positions as something that can be averaged linearly: themselves, and along circles sine and cosine."""
+        """Features of positions that can be averaged linearly: the positions, and along circles sine and cosine."""
         if self.period is None:
             return x
         on = x[..., self.circular] / self._radii(x)
@@ -211,8 +213,8 @@ class Geometry:
 
     @staticmethod
     def centre(x: Float[Tensor, "b n dx"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b 1 dx"]:
-        """Mean of the points that are there (zero if there are none), in the dtype of `x`: the origin relative to which
-        large coordinates are taken. Detached, because no prediction depends on it."""
+        """Mean of the unmasked points (zero if there are none), in the dtype of `x`: the origin that is subtracted from
+        large coordinates. Detached, because predictions do not depend on it."""
         x = x.detach()
         weight = x.new_ones(x.shape[:2]) if mask is None else mask.to(x.dtype)
         weight = weight / weight.sum(1, keepdim=True).clamp(min=1)

@@ -6,9 +6,9 @@ A new likelihood is one class that inherits from `Likelihood` and one line in `L
   densities bounded) and `components` (number of Gaussians in a mixture), by these names. Other arguments need defaults.
   It sets `d_in`, the number of values that it takes per target.
 - `forward` turns these values into a distribution: a Gaussian with independent channels, `Independent(Normal, 1)`, a
-  mixture of such Gaussians, `MixtureSameFamily`, or a distribution of its own with a method `components()` that
-  returns it as a mixture of Gaussians. All metrics and samples follow from that.
-- `ceiling` says what its log-likelihood is compared with where the best possible prediction is known.
+  mixture of such Gaussians, `MixtureSameFamily`, or another distribution with a method `components()` that returns it
+  as a mixture of Gaussians. All metrics and samples are computed from that.
+- `ceiling` is the form of the best possible prediction that its log-likelihood is compared with.
 
 `tests/test_likelihoods.py` tests every entry of `LIKELIHOODS`.
 """
@@ -30,13 +30,13 @@ from shiftnp._registry import Registry
 
 
 class Likelihood(nn.Module, ABC):
-    """A map from the decoder's output to a distribution, with or without parameters of its own."""
+    """A map from the decoder's output to a distribution; it may have parameters."""
 
     d_in: int
-    """Number of values that it takes per target, which is the width of the decoder's last layer."""
+    """Number of values that it takes per target: the output size of the decoder."""
     ceiling: ClassVar[Literal["gaussian", "mixture"]] = "gaussian"
-    """The best possible prediction of this form: "gaussian", with one mean and variance per target, or "mixture", the
-    exact posterior, where predictions may have several modes."""
+    """Form of the best possible prediction to compare with: "gaussian", with one mean and variance per target, or
+    "mixture", the exact posterior, which may be multimodal."""
 
     @abstractmethod
     def forward(self, raw: Float[Tensor, "b nt d_in"]) -> Distribution:
@@ -44,7 +44,7 @@ class Likelihood(nn.Module, ABC):
 
 
 class Heteroscedastic(Likelihood):
-    """Gaussian with a variance of its own at every target: `softplus(raw) + floor`."""
+    """Gaussian with a predicted variance at every target: `softplus(raw) + floor`."""
 
     def __init__(self, dy: int, floor: float) -> None:
         super().__init__()
@@ -58,8 +58,8 @@ class Heteroscedastic(Likelihood):
 class Homoscedastic(Likelihood):
     """Gaussian with one learned variance for each output, the same at every target: `softplus(GAIN raw) + floor`.
 
-    An optimiser like Adam changes every parameter by about its learning rate a step, however large the gradient. A
-    single parameter that has to cover orders of magnitude needs the gain to get there as soon as the network does.
+    An optimiser like Adam changes every parameter by about its learning rate per step, however large the gradient. A
+    single parameter that has to cover orders of magnitude needs the gain to converge as fast as the network.
     """
 
     GAIN = 30.0
@@ -74,7 +74,7 @@ class Homoscedastic(Likelihood):
 
 
 class Mixture(Likelihood):
-    """Mixture of `components` Gaussians over the joint outputs of a target, for predictions with several modes."""
+    """Mixture of `components` Gaussians over the joint outputs of a target, for multimodal predictions."""
 
     ceiling = "mixture"
 
@@ -99,7 +99,7 @@ LIKELIHOODS: Registry[type[Likelihood]] = Registry(
 
 
 def make_likelihood(name: str, dy: int, floor: float, components: int) -> Likelihood:
-    """The likelihood of that name, made with those of the arguments that it takes."""
+    """Makes the likelihood of that name with those of the arguments that its constructor takes."""
     if name not in LIKELIHOODS:
         raise ValueError(f"likelihood must be one of {', '.join(map(repr, LIKELIHOODS))}, got {name!r}.")
     if not 0 <= floor < float("inf"):
@@ -113,11 +113,11 @@ def make_likelihood(name: str, dy: int, floor: float, components: int) -> Likeli
 def normal(mean: Float[Tensor, "*any dy"], raw: Float[Tensor, "#*any dy"], floor: float) -> Distribution:
     """Gaussian with independent channels of variance `softplus(raw) + floor`."""
     std = (softplus(raw) + floor).sqrt().expand_as(mean)
-    # Without validation: a NaN has to reach the loss, where training counts it and skips the step.
+    # Without validation, so that NaN reaches the loss, where training counts it and skips the step.
     return Independent(Normal(mean, std, validate_args=False), 1, validate_args=False)
 
 
-# --- every prediction is a mixture of Gaussians -----------------------------------------------------------------------
+# --- predictions as mixtures of Gaussians -----------------------------------------------------------------------------
 
 
 class Components(NamedTuple):
@@ -130,9 +130,11 @@ class Components(NamedTuple):
 
 @runtime_checkable
 class HasComponents(Protocol):
-    """A distribution that says itself which mixture of Gaussians it is."""
+    """A distribution that can be converted to a mixture of Gaussians."""
 
-    def components(self) -> Components: ...
+    def components(self) -> Components:
+        """The distribution as a mixture of Gaussians."""
+        ...
 
 
 def components_of(dist: Distribution) -> Components:
@@ -153,13 +155,13 @@ def components_of(dist: Distribution) -> Components:
 
 
 def draw(dist: Distribution, generator: torch.Generator | None = None) -> Float[Tensor, "*batch dy"]:
-    """One sample of a prediction. Unlike `dist.sample()` it takes a generator. It is NaN where the prediction is."""
+    """One sample of a prediction; unlike `dist.sample()`, with a generator. NaN where the prediction is NaN."""
     weight, mean, std = components_of(dist)
     if weight.shape[-1] > 1:
-        broken = ~(weight.isfinite().all(-1, keepdim=True) & (weight.sum(-1, keepdim=True) > 0))
-        pick = torch.multinomial(weight.masked_fill(broken, 1.0).flatten(0, -2), 1, generator=generator)
+        invalid = ~(weight.isfinite().all(-1, keepdim=True) & (weight.sum(-1, keepdim=True) > 0))
+        pick = torch.multinomial(weight.masked_fill(invalid, 1.0).flatten(0, -2), 1, generator=generator)
         pick = pick.view(*weight.shape[:-1], 1, 1)
-        mean, std = (p.take_along_dim(pick, dim=-2) for p in (mean.masked_fill(broken[..., None], math.nan), std))
+        mean, std = (p.take_along_dim(pick, dim=-2) for p in (mean.masked_fill(invalid[..., None], math.nan), std))
     mean, std = mean.squeeze(-2), std.squeeze(-2)
     noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
     return mean + std * noise

@@ -1,8 +1,8 @@
-"""How good predictions are: log-likelihood, squared error, CRPS, coverage and calibration.
+"""Metrics of predictions: log-likelihood, squared error, CRPS, coverage and calibration.
 
 Each takes a prediction of batch shape `[b, nt]` and event shape `[dy]` and the targets `yt` `[b, nt, dy]`; with a
-`mask` `[b, nt]`, masked targets do not count, whatever their values. A score is one number for each task: the
-mean over its targets and over channels (the log-likelihood is that of all channels of a point together).
+`mask` `[b, nt]`, masked targets are ignored, whatever their values. A metric is one number for each task: the mean over
+its targets and over channels (the log-likelihood is the joint one of all channels of a target).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch.distributions import Distribution
 from shiftnp.likelihoods import Components, components_of
 
 COVERAGE = {"50": 0.5, "90": 0.9, "95": 0.95}
-"""Central intervals whose coverage is reported: their nominal probability, by its name in per cent."""
+"""Nominal probabilities of the central intervals whose coverage is reported, by their names in per cent."""
 LEVELS = tuple(i / 20 for i in range(1, 20))
 """Probabilities at which calibration is measured: 5 %, 10 %, ..., 95 %."""
 
 
 def log_likelihood(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None) -> Float[Tensor, " b"]:
-    """Log-likelihood per target point of each task, over the targets `yt` `[b, nt, dy]` that are there."""
-    there = targets(dist, yt, mask)  # zeros instead of padding, as a NaN there would spread to gradients
-    return mean_over_targets(dist.log_prob(there), mask)
+    """Log-likelihood per target of each task, over the unmasked targets `yt` `[b, nt, dy]`."""
+    yt = targets(dist, yt, mask)  # zeros instead of padding, as NaN in padding would spread to gradients
+    return mean_over_targets(dist.log_prob(yt), mask)
 
 
 def squared_error(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None) -> Float[Tensor, " b"]:
@@ -43,7 +43,7 @@ def crps(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = Non
     w, mean, std = marginals(dist)
     y = targets(dist, yt, mask).double()[..., None, :]
     score = (w[..., None] * mean_distance(y - mean, std)).sum(-2)
-    for i in range(mean.shape[-2]):  # a row of pairs at a time: exact posteriors have a thousand components
+    for i in range(mean.shape[-2]):  # one row of pairs at a time, as exact posteriors have a thousand components
         rest = slice(i, None)
         pairs = w[..., i, None] * w[..., rest]
         pairs[..., 1:] *= 2  # (i, j) and (j, i)
@@ -54,9 +54,9 @@ def crps(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = Non
 
 
 def pit(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None) -> Float[Tensor, "b nt dy"]:
-    """Probability integral transform: the marginal distribution function of each channel at the target.
+    """Probability integral transform: the marginal CDF of each channel at the target.
 
-    Uniform on [0, 1] if predictions are calibrated. NaN at targets that are not there.
+    Uniform on [0, 1] if predictions are calibrated. NaN at masked targets.
     """
     w, mean, std = marginals(dist)
     y = targets(dist, yt, mask).double()[..., None, :]
@@ -67,7 +67,7 @@ def pit(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None
 def coverage(
     dist: Distribution, yt: Tensor, level: float, mask: Bool[Tensor, "b nt"] | None = None
 ) -> Float[Tensor, " b"]:
-    """Share of targets inside the central interval that should hold a share `level` of them."""
+    """Fraction of targets inside the central interval of probability `level`."""
     if not 0 < level < 1:
         raise ValueError(f"level must be a probability between 0 and 1, for instance 0.9, got {level}.")
     u = pit(dist, yt, mask)
@@ -75,15 +75,15 @@ def coverage(
 
 
 def pit_below(dist: Distribution, yt: Tensor, mask: Bool[Tensor, "b nt"] | None = None) -> Float[Tensor, "b levels"]:
-    """Share of targets whose `pit` is at most `p`, for each `p` of `LEVELS`; calibrated predictions have `p` itself."""
+    """Fraction of targets whose `pit` is at most `p`, for each `p` of `LEVELS`; `p` itself if calibrated."""
     u = pit(dist, yt, mask)
     return torch.stack([mean_over_targets(indicator(u <= p, u).mean(-1), mask) for p in LEVELS], -1)
 
 
 def calibration_error(below: Float[Tensor, "n levels"]) -> float:
-    """Mean over `LEVELS` of `|share - p|`, from `pit_below` of `n` tasks, all of the same weight.
+    """Mean over `LEVELS` of `|fraction - p|`, from `pit_below` of `n` tasks of equal weight.
 
-    Zero for calibrated predictions of very many targets, 1/2 at most.
+    Zero for calibrated predictions in the limit of many targets, 1/2 at most.
     """
     return (below.double().mean(0).cpu() - torch.tensor(LEVELS, dtype=torch.float64)).abs().mean().item()
 
@@ -94,7 +94,7 @@ def calibration_error(below: Float[Tensor, "n levels"]) -> float:
 def marginals(dist: Distribution) -> Components:
     """Each channel of each target as a mixture of Gaussians, in float64, with weights that sum to one."""
     weight, mean, std = (part.double() for part in components_of(dist))
-    # A scale that has become zero is a step function; a tiny one says the same without dividing by zero.
+    # A standard deviation of zero would divide by zero; a tiny one gives the same step function.
     return Components(weight / weight.sum(-1, keepdim=True), mean, std.clamp(min=1e-150))
 
 
@@ -105,23 +105,23 @@ def mean_distance(m: Float[Tensor, "*any"], s: Float[Tensor, "*any"]) -> Float[T
 
 
 def targets(dist: Distribution, yt: Tensor, mask: Tensor | None) -> Tensor:
-    """The targets, checked, with zeros where none are."""
+    """The targets after checks, with zeros where they are masked."""
     if yt.shape != dist.batch_shape + dist.event_shape:
         expected = tuple(dist.batch_shape + dist.event_shape)
         raise ValueError(f"yt must have shape [b, nt, dy] = {expected}, got {tuple(yt.shape)}.")
-    there = yt if mask is None else yt.where(mask[..., None], 0.0)
-    if not there.isfinite().all():
+    yt = yt if mask is None else yt.where(mask[..., None], 0.0)
+    if not yt.isfinite().all():
         raise ValueError("yt holds NaN or inf at targets that are there: drop those targets or mask them out.")
-    return there
+    return yt
 
 
 def mean_over_targets(value: Float[Tensor, "b nt"], mask: Bool[Tensor, "b nt"] | None) -> Float[Tensor, " b"]:
-    """Mean of each task over the targets that are there; 0 if there are none."""
+    """Mean of each task over the unmasked targets; 0 if there are none."""
     if mask is None:
         return value.mean(-1)
     return value.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
 def indicator(event: Bool[Tensor, "*any"], of: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """1 where an event is true, 0 where it is not, and NaN where the value that it is about is NaN: a mean shows it."""
+    """1 where an event is true, 0 where it is false, and NaN where `of` is NaN, so that NaN propagates to means."""
     return event.to(of.dtype).masked_fill(of.isnan(), math.nan)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Scaling:
-    """`x -> (x - x_mean) / x_std`, and the same for `y`; `dataclasses.asdict` of it can be written as JSON.
+    """Standardisation `x -> (x - x_mean) / x_std`, and the same for `y`; `dataclasses.asdict` gives it as plain data.
 
     Args:
         inputs, outputs: names of the variables, with units.
@@ -33,33 +33,33 @@ class Scaling:
             raise ValueError(f"standard deviations must be positive, got x_std={self.x_std} and y_std={self.y_std}.")
 
     def x(self, x: Num[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
-        """Standardised inputs, in the precision of `x` (whole numbers in float64)."""
+        """Standardised inputs, in the dtype of `x` (integers become float64)."""
         x = x if x.is_floating_point() else x.double()
         return (x - x.new_tensor(self.x_mean)) / x.new_tensor(self.x_std)
 
     def y(self, y: Num[Tensor, "*any dy"]) -> Float[Tensor, "*any dy"]:
-        """Standardised outputs, in the precision of `y` (whole numbers in float64)."""
+        """Standardised outputs, in the dtype of `y` (integers become float64)."""
         y = y if y.is_floating_point() else y.double()
         return (y - y.new_tensor(self.y_mean)) / y.new_tensor(self.y_std)
 
     def undo_x(self, x: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any dx"]:
-        """Inputs in their own units, in float64: times are large numbers."""
+        """Inputs in original units, in float64, because times are large numbers."""
         x = x.double()
         return x * x.new_tensor(self.x_std) + x.new_tensor(self.x_mean)
 
     def undo_y(self, y: Float[Tensor, "*any dy"]) -> Float[Tensor, "*any dy"]:
-        """Outputs, or means of predictions, in their own units, in float64."""
+        """Outputs, or means of predictions, in original units, in float64."""
         y = y.double()
         return y * y.new_tensor(self.y_std) + y.new_tensor(self.y_mean)
 
     def undo_spread(self, std: Float[Tensor, "*any dy"]) -> Float[Tensor, "*any dy"]:
-        """Standard deviations of outputs in their own units, in float64."""
+        """Standard deviations of outputs in original units, in float64."""
         std = std.double()
         return std * std.new_tensor(self.y_std)
 
 
 def scaling_or_none(value: Any) -> Scaling | None:
-    """A scaling as it is or as JSON holds it; None stays None."""
+    """A scaling from itself or from JSON data; None stays None."""
     if isinstance(value, dict):
         try:
             return Scaling(**value)
@@ -72,12 +72,12 @@ def scaling_or_none(value: Any) -> Scaling | None:
 
 def moments(values: Float[np.ndarray, "*any"], weights: Float[np.ndarray, "*any"] | None = None) -> tuple[float, float]:
     """Weighted mean and standard deviation without missing values; the standard deviation of a constant is one."""
-    there = np.isfinite(values)
-    if not there.any():
+    observed = np.isfinite(values)
+    if not observed.any():
         return 0.0, 1.0
-    kept = values[there].astype(np.float64)
-    weight = np.ones_like(kept) if weights is None else weights[there]
+    kept = values[observed].astype(np.float64)
+    weight = np.ones_like(kept) if weights is None else weights[observed]
     mean = float(np.average(kept, weights=weight))
     std = float(np.sqrt(np.average((kept - mean) ** 2, weights=weight)))
-    # Rounding gives a constant a tiny standard deviation, by which nothing must be divided.
+    # Rounding gives a constant a tiny standard deviation, which must not become a divisor.
     return mean, std if std > 1e-9 * max(1.0, abs(mean)) else 1.0

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 MOST_SCORES = 1 << 24
-"""Scores held at once; where there are more, queries go in chunks."""
+"""Attention scores held in memory at once; if there are more, queries are processed in chunks."""
 
 
 class LowRankBias(NamedTuple):
-    """`s` attention bias maps `q_s k^T` of low rank, held as factors, and as maps too where these are small."""
+    """`s` low-rank attention bias maps `q_s k^T`, stored as factors and, if they are small, as maps too."""
 
     q: Float[Tensor, "b s nq f"]
     k: Float[Tensor, "b nk f"]
@@ -35,5 +35,5 @@ class LowRankBias(NamedTuple):
 
 
 def in_one_piece(scores: int) -> bool:
-    """Whether so many scores may be held at once. An exported program has no chunks: its sizes are not known yet."""
+    """Whether this many scores fit in memory. An exported program has no chunks, as its sizes are dynamic."""
     return torch.compiler.is_exporting() or scores <= MOST_SCORES

@@ -1,10 +1,10 @@
 """Block-sparse local attention: a finite receptive field at linear cost, with neighbours from a cell list.
 
 Keys are sorted into cells no smaller than the radius, so that the neighbours of a query lie in its own cell and in
-those around it (a cell list, as in molecular dynamics). Queries close to each other form a block, whose keys are all
+the adjacent cells (a cell list, as in molecular dynamics). Queries close to each other form a block, whose keys are all
 that at least one of them may attend to. A block is a small dense attention problem with its own mask; blocks of similar
-size are padded and run together as one batch. Time and memory grow with the number of points times that of their
-neighbours, and the result is that of the dense mask.
+size are padded and run together as one batch. Time and memory grow with the number of points times the number of
+neighbours of each, and the result equals that of dense attention with a mask.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from shiftnp.attention.mask import AttentionMask, BlockGroup, BlockMask, PairMas
 from shiftnp.geometry import Geometry, Positions
 
 MOST_DIMS = 4
-"""Cells divide at most so many dimensions: a cell has `3^dims` around it, and itself."""
+"""The grid of cells divides at most this many dimensions: a cell and its neighbours are `3^dims` cells."""
 MOST_QUERIES = 32
-"""Queries in a block. Padding grows with it, and what is gathered for every query shrinks."""
+"""Queries in a block, at most. More queries share gathered keys, at the cost of more padding."""
 GROUP = (1 << 13, 1 << 17)
-"""Pairs that run together, unless one block has more: few for little padding, many for few calls."""
+"""Smallest and largest number of pairs in a group of blocks: few for little padding, many for few calls."""
 
 PART = 4
-"""Queries in a part of a cell, about, where cells have more."""
+"""Approximate number of queries in a part of a cell; cells with more are subdivided."""
 SLACK = 1 + 1e-5
-"""Cells are that much larger than the radius, so that rounding loses no neighbour."""
+"""Ratio of the cell size to the radius, above one so that rounding loses no neighbour."""
 FARTHEST = 2.0**50
-"""Cells farther out are one, so that whole numbers stay exact."""
+"""Largest cell index; points farther out share the last cell, so that indices stay exact in float64."""
 ENDS = ("amin", "amax")
 
 
@@ -69,25 +69,25 @@ def attend(
     out = split(_gather(torch.cat(outs), mask.row))
     if not steps:
         return out, None
-    still = steps[0].new_zeros(1, steps[0].shape[-1])
-    return out, _gather(torch.cat([still, *steps]), mask.row)
+    no_step = steps[0].new_zeros(1, steps[0].shape[-1])
+    return out, _gather(torch.cat([no_step, *steps]), mask.row)
 
 
 class CellList:
     """The keys of all tasks, sorted into cells no smaller than the radius.
 
     Args:
-        at: positions of the keys. Cells are laid out relative to their median, so that large coordinates lose nothing.
-        mask: which keys are there. Others are nobody's neighbours.
+        at: positions of the keys. Cells are relative to their median, so that large coordinates keep their precision.
+        mask: True for keys that are present; the others (padding) are left out.
     """
 
     def __init__(self, geometry: Geometry, at: Positions, mask: Bool[Tensor, "b n"] | None = None) -> None:
         self.geometry, self.at = geometry, _detach(at)
-        self.origin = _middle(self.at.x, mask)
+        self.origin = _median(self.at.x, mask)
         self.dims = min(MOST_DIMS, at.x.shape[-1])
         self.around = [self._layout(i) for i in range(self.dims)]
-        self.rows = _there(self.at, mask)
-        self.place = self._place(self.at)[self.rows]
+        self.rows = _present(self.at, mask)
+        self.place = self._coordinates(self.at)[self.rows]
         number, self.levels = _number(self.rows // at.x.shape[1], self._grid(self.place))
         order = number.argsort(stable=True)
         self.rows, self.place = self.rows[order], self.place[order]
@@ -96,33 +96,33 @@ class CellList:
 
     @property
     def mean_neighbours(self) -> int:
-        """Mean number of keys in the cells around a key, roughly."""
+        """Approximate mean number of keys in the cells around a key."""
         return 0 if len(self.rows) == 0 else 3**self.dims * int(self.size.square().sum()) // len(self.rows)
 
     def order(self, x: Float[Tensor, "1 n dx"]) -> Int[Tensor, " n"]:
-        """An order of the queries of a single task, cell by cell, in which those of a chunk are neighbours."""
-        return _number(torch.zeros_like(x[0, :, 0], dtype=torch.long), self._grid(self._place(Positions(x))))[
+        """A permutation of the queries of a single task that sorts them by cell, so that a chunk holds neighbours."""
+        return _number(torch.zeros_like(x[0, :, 0], dtype=torch.long), self._grid(self._coordinates(Positions(x))))[
             0
         ].argsort()
 
     def neighbours(self, at: Positions, mask: Bool[Tensor, "b n"] | None, dtype: torch.dtype) -> BlockMask:
-        """The keys within the radius of each query. Queries that are not there have none.
+        """The keys within the radius of each query; masked queries have none.
 
         Args:
-            dtype: of displacements, which decide what is within reach as they do for a dense mask.
+            dtype: dtype of the displacements, the same as for a dense mask, so that both select the same pairs.
         """
         at = _detach(at)
         b, n, _ = at.x.shape
         row = torch.zeros(b * n, dtype=torch.long, device=at.x.device)
-        rows = _there(at, mask)
+        rows = _present(at, mask)
         groups: list[BlockGroup] = []
         some = [row.new_zeros(1, dtype=torch.bool)]
         if len(rows) and len(self.rows):
             count = 1
-            for group, there in self._groups(at, rows, dtype):
-                slot = torch.arange(there.numel(), device=row.device) + count
-                row[group.q[there]] = slot[there.flatten()]
-                count += there.numel()
+            for group, valid in self._groups(at, rows, dtype):
+                slot = torch.arange(valid.numel(), device=row.device) + count
+                row[group.q[valid]] = slot[valid.flatten()]
+                count += valid.numel()
                 some.append(group.pairs.any(-1).flatten())
                 groups.append(group)
         row = row.view(b, n)
@@ -134,50 +134,50 @@ class CellList:
         """Blocks of similar size, and which of their queries are not padding."""
         rows, start, nq, keys, nk = self._blocks(at, rows)
         first = nk.cumsum(0) - nk
-        # Blocks in order of size; from one number of queries to the next, that of keys goes up and down in turn.
+        # Blocks sorted by number of queries, then by number of keys, alternately ascending and descending.
         zigzag = torch.where(nq % 2 == 0, nk, nk.max() - nk)
         order = (nq * (nk.max() + 1) + zigzag).argsort(stable=True)
         order = order[nk[order] > 0]
         work = (nq * nk)[order].cumsum(0)
         part = work // max(GROUP[0], min(GROUP[1], int(work[-1]) // 16 + 1)) if len(work) else work
         for blocks in order.split(torch.unique_consecutive(part, return_counts=True)[1].tolist()):
-            i, there_q = _pad(start[blocks], nq[blocks])
-            j, there_k = _pad(first[blocks], nk[blocks])
+            i, valid_q = _pad(start[blocks], nq[blocks])
+            j, valid_k = _pad(first[blocks], nk[blocks])
             q, k = rows[i], self.rows[keys[j]]
             d = self.geometry.displacement(_take(at, q), _take(self.at, k), dtype)
             near = self.geometry.within_reach(d)
-            yield BlockGroup(q, k, near & there_q[:, :, None] & there_k[:, None]), there_q
+            yield BlockGroup(q, k, near & valid_q[:, :, None] & valid_k[:, None]), valid_q
 
     def _blocks(self, at: Positions, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Queries in order, where blocks start among them and how many they have; keys, and how many a block has."""
-        place = self._place(at)[rows]
+        """Sorted queries, with the start and number of queries of each block; keys, and the number of each block."""
+        coordinates = self._coordinates(at)[rows]
         task = rows // at.x.shape[1]
-        # Where queries are dense, blocks are parts of cells: the closer queries are, the more keys they share.
-        number, _ = _number(task, self._grid(place))
+        # In cells with many queries, blocks are parts of cells: the closer queries are, the more keys they share.
+        number, _ = _number(task, self._grid(coordinates))
         fine = max(1, min(4, int((len(rows) / (1 + int(number.max())) / PART) ** (1 / self.dims))))
-        grid = self._grid(place, fine)
+        grid = self._grid(coordinates, fine)
         if fine > 1:
             number, _ = _number(task, grid)
         order = number.argsort(stable=True)
-        number, rows, place, task = number[order], rows[order], place[order], task[order]
+        number, rows, coordinates, task = number[order], rows[order], coordinates[order], task[order]
         size = torch.bincount(number)
         rank = torch.arange(len(rows), device=rows.device) - (size.cumsum(0) - size)[number]
-        # A block in a cell with very many queries is only some of them.
+        # Cells with more than MOST_QUERIES queries are split into several blocks.
         most = int(size.max()) // MOST_QUERIES + 1
         _, block, nq = torch.unique_consecutive(
             number * most + rank // MOST_QUERIES, return_inverse=True, return_counts=True
         )
         start = nq.cumsum(0) - nq
         cells = self._cells_around(task[start], torch.floor_divide(grid[order[start]], fine))
-        keys, owner = self._prune(cells, place, block, start)
+        keys, owner = self._prune(cells, coordinates, block, start)
         return rows, start, nq, keys, torch.bincount(owner, minlength=len(nq))
 
-    def _prune(self, cells: Tensor, place: Tensor, block: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys in the cells around each block that are within reach of the box around its queries; and their block."""
-        apart = self.geometry.wrap(place - place[start][block])
+    def _prune(self, cells: Tensor, coordinates: Tensor, block: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys in the cells around each block within the radius of the bounding box of its queries; and their block."""
+        apart = self.geometry.wrap(coordinates - coordinates[start][block])
         where = block[:, None].expand_as(apart)
         low, high = (apart.new_zeros(len(start), apart.shape[1]).scatter_reduce(0, where, apart, f) for f in ENDS)
-        centre, half = place[start] + (low + high) / 2, (high - low) / 2
+        centre, half = coordinates[start] + (low + high) / 2, (high - low) / 2
         size = torch.where(cells >= 0, self.size[cells], 0)
         owner = torch.arange(len(cells), device=cells.device).repeat_interleave(size.sum(1))
         size, begin = size.flatten(), self.start[cells].flatten()
@@ -189,27 +189,28 @@ class CellList:
     # --- the grid ------------------------------------------------------------------------------------------------
 
     def _layout(self, i: int) -> tuple[float, int | None, list[int]]:
-        """Along one dimension: the side of a cell, the number of cells on a circle, and steps to those around one."""
+        """Along one dimension: side of a cell, number of cells if it is periodic, offsets to a cell's neighbours."""
         side, period = self.geometry.reach * SLACK, self.geometry.period_of(i)
         if period is None:
             return side, None, [-1, 0, 1]
         n = max(1, int(period / side))
         return period / n, n, sorted({step % n for step in (-1, 0, 1)})
 
-    def _place(self, at: Positions) -> Float[Tensor, "rows dx"]:
-        place = at.x.double() - self.origin
-        return (place if at.offset is None else place + at.offset.double()).flatten(0, 1)
+    def _coordinates(self, at: Positions) -> Float[Tensor, "rows dx"]:
+        """Coordinates relative to the origin of the cells, tasks flattened."""
+        x = at.x.double() - self.origin
+        return (x if at.offset is None else x + at.offset.double()).flatten(0, 1)
 
-    def _grid(self, place: Float[Tensor, "rows dx"], fine: int = 1) -> Float[Tensor, "rows dims"]:
-        """Whole numbers that say in which cell, or which part of `1 / fine` of its side, a place is."""
+    def _grid(self, coordinates: Float[Tensor, "rows dx"], fine: int = 1) -> Float[Tensor, "rows dims"]:
+        """Integer cell indices of coordinates, or those of cells `fine` times as small."""
         columns = []
         for i, (side, n, _) in enumerate(self.around):
-            column = torch.floor(place[:, i] * (fine / side)).clamp(-FARTHEST, FARTHEST)
+            column = torch.floor(coordinates[:, i] * (fine / side)).clamp(-FARTHEST, FARTHEST)
             columns.append(column if n is None else column.remainder(n * fine))
         return torch.stack(columns, -1)
 
     def _cells_around(self, task: Int[Tensor, " c"], grid: Float[Tensor, "c dims"]) -> Int[Tensor, "c near"]:
-        """Numbers of the occupied cells at and around those given; -1 where there is none."""
+        """Numbers of the given cells and their neighbours; -1 for cells without keys."""
         found = task[:, None]
         for i, (values, table) in enumerate(self.levels):
             _, n, steps = self.around[i]
@@ -224,8 +225,8 @@ class CellList:
 def _number(
     task: Int[Tensor, " n"], grid: Float[Tensor, "n dims"]
 ) -> tuple[Int[Tensor, " n"], list[tuple[Tensor, Tensor]]]:
-    """Numbers occupied cells of all tasks from zero, one dimension after the other, so that no product of extents can
-    become too large; with the tables in which `CellList._cells_around` finds them again."""
+    """Numbers the occupied cells of all tasks from zero, one dimension after the other, so that no product of extents
+    overflows; also returns the lookup tables of `CellList._cells_around`."""
     number, levels = task, []
     for column in grid.unbind(-1):
         values, rank = torch.unique(column, return_inverse=True)
@@ -235,30 +236,32 @@ def _number(
 
 
 def _find(table: Tensor, wanted: Tensor) -> Tensor:
-    """Where in a sorted table something is; -1 where it is not."""
+    """Indices of the `wanted` entries in a sorted table; -1 for entries that it does not hold."""
     at = torch.searchsorted(table, wanted.contiguous()).clamp(max=len(table) - 1)
     return torch.where(table[at] == wanted, at, -1)
 
 
 def _pad(start: Int[Tensor, " n"], count: Int[Tensor, " n"]) -> tuple[Int[Tensor, "n m"], Bool[Tensor, "n m"]]:
-    """Ranges of whole numbers as rows of one length, and which entries are not padding (which repeats the first)."""
+    """Ranges of indices as rows of equal length, padded with their first entry, and the mask of entries that are not
+    padding."""
     steps = torch.arange(int(count.max()), device=start.device)
-    there = steps < count[:, None]
-    return start[:, None] + steps * there, there
+    valid = steps < count[:, None]
+    return start[:, None] + steps * valid, valid
 
 
-def _there(at: Positions, mask: Bool[Tensor, "b n"] | None) -> Int[Tensor, " rows"]:
+def _present(at: Positions, mask: Bool[Tensor, "b n"] | None) -> Int[Tensor, " rows"]:
+    """Row numbers of the tokens that are not masked out, tasks flattened."""
     if mask is None:
         return torch.arange(at.x.shape[0] * at.x.shape[1], device=at.x.device)
     return mask.flatten().nonzero()[:, 0]
 
 
-def _middle(x: Float[Tensor, "b n dx"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b 1 dx"]:
-    """The median of those that are there, which, unlike a mean, no outlier takes far away."""
+def _median(x: Float[Tensor, "b n dx"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b 1 dx"]:
+    """The median of the unmasked positions, which, unlike their mean, is robust to outliers."""
     if x.shape[1] == 0:
         return x.new_zeros(len(x), 1, x.shape[2], dtype=torch.float64)
-    there = x.double() if mask is None else x.double().where(mask[..., None], torch.nan)
-    return there.nanmedian(1, keepdim=True).values.nan_to_num(0.0)
+    present = x.double() if mask is None else x.double().where(mask[..., None], torch.nan)
+    return present.nanmedian(1, keepdim=True).values.nan_to_num(0.0)
 
 
 def _detach(at: Positions) -> Positions:
@@ -276,5 +279,5 @@ def _rows(t: Float[Tensor, "b h n d"]) -> Float[Tensor, "rows hd"]:
 
 
 def _gather(t: Float[Tensor, "rows c"], rows: Int[Tensor, "b n"]) -> Float[Tensor, "b n c"]:
-    """`t[rows]`, the faster way."""
+    """`t[rows]`, through `index_select`, which is faster."""
     return t.index_select(0, rows.flatten()).unflatten(0, rows.shape)

@@ -1,4 +1,4 @@
-"""Which query attends to which key: a dense mask, or blocks of neighbours."""
+"""Attention masks, which say which query attends to which key: dense, or block-sparse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PairMask = Bool[Tensor, " b #nq nk"] | None
 
 
 class BlockGroup(NamedTuple):
-    """Blocks of similar size, padded to one shape: rows of queries and keys among those of all tasks, flattened."""
+    """Blocks of similar size, padded to one shape: indices of queries and keys (tasks flattened), and a pair mask."""
 
     q: Int[Tensor, "blocks nq"]
     k: Int[Tensor, "blocks nk"]
@@ -24,7 +24,7 @@ class BlockMask(NamedTuple):
 
     Attributes:
         groups: the blocks.
-        row: where each query is among the rows of all groups, one after the other; row 0, which is empty, if in none.
+        row: index of each query in the concatenated outputs of all groups; 0, a row of zeros, for a query in none.
         has_keys: whether a query attends to any key.
     """
 
@@ -34,11 +34,11 @@ class BlockMask(NamedTuple):
 
 
 AttentionMask = PairMask | BlockMask
-"""Either form."""
+"""A dense or a block-sparse mask."""
 
 
 def has_keys(mask: AttentionMask) -> Bool[Tensor, " b #nq 1"] | None:
-    """Which queries attend to any key. None: all do."""
+    """Mask of the queries that attend to at least one key. None: all do."""
     if mask is None:
         return None
     return mask.has_keys if isinstance(mask, BlockMask) else mask.any(-1, keepdim=True)

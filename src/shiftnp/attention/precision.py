@@ -1,7 +1,7 @@
-"""Where bfloat16 is faster than float32: measured, because a processor's flags do not tell.
+"""Whether bfloat16 matrix products are faster than float32 ones: measured, because CPU flags do not tell.
 
-Without instructions for bfloat16 its products are emulated and tens of times slower; with them they may be twice as
-fast or, on some processors, still slower than float32.
+Without bfloat16 instructions matrix products are emulated and tens of times slower; with them they may be twice as fast
+or, on some CPUs, still slower than float32.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ENTRIES = 1 << 19
 FEW_ROWS = 64
 REPEATS = 5
 GAIN = 1.1
-"""bfloat16 has to be faster by this factor, so that noise does not decide where both are the same."""
+"""Minimum speed-up of bfloat16, so that timing noise does not decide between equal times."""
 TRIAL = "import torch; a = torch.ones(256, 256, dtype=torch.bfloat16); a @ a"
 
 
 def bf16_pays(device: torch.device, width: int) -> bool:
-    """Whether products with a `[width, width]` matrix are faster in bfloat16 than in float32 on that device.
+    """Whether matrix products with a `[width, width]` matrix are faster in bfloat16 than in float32 on that device.
 
-    Measured once per process and power of two of the width, in a few milliseconds.
+    On a CPU this is measured once per process and power of two of the width, in a few milliseconds.
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -39,36 +39,37 @@ def bf16_pays(device: torch.device, width: int) -> bool:
 
 @cache
 def measured(width: int) -> bool:
-    """The same for this processor. A few rows come first: emulated, all of them would take seconds."""
+    """Whether bfloat16 is faster on this CPU. A few rows are timed first: emulated, all rows would take seconds."""
     return runs() and gain(width, FEW_ROWS) > 0.1 and gain(width, ENTRIES // width) > GAIN
 
 
 @cache
 def runs() -> bool:
-    """Whether a bfloat16 product can be tried. With AMX another process tries it first, which may not survive it."""
+    """Whether a bfloat16 matrix product is safe. With AMX a subprocess tries it first, since it may crash (`_cpu`)."""
     if not _cpu.has_amx(_cpu.CORE):
         return True
     return not _cpu.TOO_LATE and subprocess.run([sys.executable, "-c", TRIAL], capture_output=True).returncode == 0
 
 
 def gain(width: int, rows: int) -> float:
-    """How many times faster than in float32 a product `[rows, width] @ [width, width]` is in bfloat16.
+    """Speed-up of a matrix product `[rows, width] @ [width, width]` in bfloat16 over float32.
 
-    The processor's time is measured, because the clock's depends on what else runs on the machine.
+    CPU time is measured, because wall-clock time depends on the load of the machine.
     """
     best = {torch.float32: float("inf"), torch.bfloat16: float("inf")}
-    # Autocast would turn both products into the same one.
+    # Autocast would run both products in the same dtype.
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         operands = {dtype: operands_of(width, rows, dtype) for dtype in best}
         for i in range(REPEATS + 1):
             for dtype, (a, b, out) in operands.items():
                 start = time.process_time()
                 torch.mm(a, b, out=out)
-                if i > 0:  # the first product pays for what is set up once
+                if i > 0:  # the first product is a warm-up
                     best[dtype] = min(best[dtype], time.process_time() - start)
     return best[torch.float32] / max(best[torch.bfloat16], 1e-9)
 
 
 def operands_of(width: int, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """The factors of a matrix product to time, and an output buffer."""
     a = torch.ones(rows, width, dtype=dtype)
     return a, torch.ones(width, width, dtype=dtype), torch.empty_like(a)

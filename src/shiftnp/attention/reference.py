@@ -1,7 +1,7 @@
-"""Eqs. 3 and 5-8 of the paper in plain torch: the specification.
+"""Reference implementation of eqs. 3 and 5-8 of the paper in plain torch.
 
-`pairs` is True where a query attends to a key (None: everywhere). A query without keys gets zero weights, so that
-attention over nothing adds nothing. Faster backends are tested against these functions, values and gradients.
+`pairs` is True where a query attends to a key (None: everywhere). A query without keys gets zero weights, so that its
+attended value is zero. Faster backends are tested against these functions, values and gradients.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ it, `sum_m alpha_m R(w' . (x_m - x_q)) v_m`: a head can thus take signed combina
 averages with positive weights, as those of eq. 5, cannot.
 
 Rotary scores do not decay with distance. A Gaussian locality bias, `-lambda |x_q - x_k|^2` with a query-dependent
-`lambda`, keeps a query from attending to distances it has not seen in training.
+`lambda`, keeps a query from attending at distances that did not occur in training.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def attend(
     pairs: PairMask = None,
     bias: Bias = (),
 ) -> Float[Tensor, "b h nq dv"]:
-    """Softmax attention with scores `q . k + bias`; what a query without keys gets is undefined, for its caller to
-    discard."""
-    # On a CPU, torch's fused kernel wants values as wide as keys, and else does what `attend_explicit` does, slower.
+    """Softmax attention with scores `q . k + bias`. The output of a query without keys is undefined, and the caller
+    discards it."""
+    # On a CPU, torch's fused kernel needs values as wide as keys; its fallback is slower than `attend_explicit`.
     return (attend_explicit if q.device.type == "cpu" else attend_sdpa)(q, k, v, pairs, bias)
 
 
 def attend_explicit(q: Tensor, k: Tensor, v: Tensor, pairs: PairMask, bias: Bias) -> Tensor:
-    """Scores, softmax and weighted sum, one after the other."""
+    """Attention in plain torch: scores, softmax, weighted sum."""
     scores = q @ k.mT
     for gain, shared in bias:
         scores = torch.addcmul(scores, gain, shared[:, None])
@@ -64,7 +64,7 @@ def attend_explicit(q: Tensor, k: Tensor, v: Tensor, pairs: PairMask, bias: Bias
 
 
 def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, pairs: PairMask, bias: Bias) -> Tensor:
-    """The same through torch's `scaled_dot_product_attention`."""
+    """Attention through torch's `scaled_dot_product_attention`."""
     mask = None if pairs is None else (pairs | ~pairs.any(-1, keepdim=True))[:, None]
     if bias:
         added = torch.stack([gain * shared[:, None] for gain, shared in bias]).sum(0)

@@ -1,4 +1,4 @@
-"""Tiled attention with activation recomputation: eqs. 5, 6 and 8 of the paper in memory linear in the points.
+"""Tiled attention with activation recomputation: eqs. 5, 6 and 8 of the paper in memory linear in the number of points.
 
 The specification, `reference.py`, writes the hidden activations of the pairwise MLPs `rho` and `phi` to memory for
 every pair and keeps them for the backward pass. Here a tile of rows (some queries with all their keys) goes from scores
@@ -29,16 +29,16 @@ from shiftnp.attention.reference import softmax_over_keys
 from shiftnp.geometry import Geometry, Positions
 
 TILE = {"cpu": 4096, "cuda": 1 << 18}
-"""Pairs whose hidden activations are held at once: on a CPU, few enough for the cache."""
+"""Pairs in a tile, whose hidden activations are in memory at once: on a CPU, few enough for the cache."""
 
 LOW_PRECISION: bool | None = None
-"""Whether bfloat16 pays (None: where it measures faster than float32)."""
+"""Whether the pairwise MLPs use bfloat16 where it is allowed (None: where it measures faster than float32)."""
 _allowed = ContextVar("_allowed", default=False)
 
 
 @contextmanager
 def low_precision() -> Iterator[None]:
-    """Allows the networks bfloat16, as autocast would, and leaves everything else as it is."""
+    """Context manager that allows bfloat16 in the pairwise MLPs, as autocast would, and nowhere else."""
     before = _allowed.set(True)
     try:
         yield
@@ -47,17 +47,17 @@ def low_precision() -> Iterator[None]:
 
 
 def allows_low_precision(device: torch.device) -> bool:
-    """Whether networks may run in bfloat16 here and now."""
+    """Whether the pairwise MLPs may run in bfloat16: inside `low_precision` or under autocast."""
     return _allowed.get() or torch.is_autocast_enabled(device.type)
 
 
 def uses_low_precision(device: torch.device, width: int) -> bool:
-    """Whether networks of that width do so: they may, and it pays."""
+    """Whether pairwise MLPs of that width run in bfloat16: it is allowed, and faster than float32."""
     return allows_low_precision(device) and low_precision_pays(device, width)
 
 
 def low_precision_pays(device: torch.device, width: int) -> bool:
-    """Whether products of that width are faster in bfloat16 than in float32 on that device."""
+    """Whether matrix products of that width are faster in bfloat16 than in float32 on that device."""
     return bf16_pays(device, width) if LOW_PRECISION is None else LOW_PRECISION
 
 
@@ -95,7 +95,7 @@ def attend(
 
     Args:
         tile: pairs in a tile (None: see `TILE`).
-        low_precision: run the pairwise MLPs in bfloat16, whose products torch accumulates in float32.
+        low_precision: run the pairwise MLPs in bfloat16, with matrix products accumulated in float32.
     """
     settings = (geometry or Geometry(), tile or TILE.get(q.device.type, TILE["cuda"]), low_precision)
     tensors = (q, k, v, at_q.x, at_k.x, at_q.offset, at_k.offset, pairs)
@@ -104,7 +104,7 @@ def attend(
 
 
 class TiledAttention(torch.autograd.Function):
-    """`attend` with a backward pass that recomputes activations."""
+    """The autograd function of `attend`; its backward pass recomputes activations tile by tile."""
 
     @staticmethod
     def forward(ctx: Any, settings: Any, *tensors: Any) -> Any:
@@ -145,7 +145,7 @@ class Tile(NamedTuple):
 
 
 class TiledPass:
-    """One pass over all tiles: what is prepared once, and the buffers that tiles share."""
+    """A forward or backward pass over all tiles, with the tensors and buffers that the tiles share."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class TiledPass:
             self.phi_outputs = len(phi.w3)
 
     def tiles(self) -> Iterator[tuple[slice, slice]]:
-        """Tasks and queries of each tile: whole tasks as long as they are small, else rows of one task."""
+        """Slices of tasks and queries for each tile: several small tasks, or some queries of one task."""
         b, _, nq, _ = self.q.shape
         nk = self.k.shape[2]
         tasks, rows = max(1, self.size // max(1, nq * nk)), max(1, self.size // nk)
@@ -187,7 +187,7 @@ class TiledPass:
                 yield slice(i, i + tasks), slice(j, min(nq, j + rows))
 
     def tile(self, b: slice, n: slice) -> Tile:
-        """Eqs. 5, 6 and the weights of eq. 8."""
+        """Computes eqs. 5 and 6 and the weights of eq. 8 for the tasks `b` and the queries `n`."""
         at_q = Positions(self.xq[b, n], None if self.offset_q is None else self.offset_q[b, n])
         at_k = Positions(self.xk[b], None if self.offset_k is None else self.offset_k[b])
         d = self.geometry.displacement(at_q, at_k, self.dtype)
@@ -206,10 +206,11 @@ class TiledPass:
 
     @staticmethod
     def by_pair(t: Float[Tensor, "b h n nk"]) -> Float[Tensor, "p h"]:
+        """One row for each pair of query and key, one column for each head."""
         return t.movedim(1, -1).flatten(0, 2)
 
     def gradients(self, dout: Tensor, dstep: Tensor, positions: bool) -> list[Tensor | None]:
-        """Those of all tensors that `__init__` took, in its order; of positions only if they are wanted."""
+        """Gradients of all tensor arguments of `__init__`, in its order; those of positions only if `positions`."""
         dq, dk, dv = (torch.zeros_like(t) for t in (self.q, self.k, self.v))
         dxq, dxk = (self.q.new_zeros(t.shape) for t in (self.xq, self.xk))
         heads = self.q.shape[1]
@@ -242,16 +243,16 @@ class TiledPass:
 
 
 class BufferedMLP:
-    """An MLP applied to one tile after the other, in reused buffers. A tile larger than these goes through in parts.
+    """An MLP applied to one tile after the other in reused buffers. A tile larger than the buffers is split.
 
     Args:
-        scratch: a buffer for gradients, which several MLPs may share; its dtype is that of the products.
+        scratch: a buffer for gradients, which several MLPs may share; its dtype is that of the matrix products.
     """
 
     def __init__(self, net: MLPWeights, scratch: Tensor) -> None:
         low: Any = (None if t is None else t.to(scratch.dtype) for t in net)
         self.net = MLPWeights(*low)
-        # Products with a handful of columns are slow unless these are many enough for the processor's registers.
+        # Matrix products with few columns are slow: the columns are padded to the width of SIMD registers.
         self.wide = pad(self.net.w1, (0, -net.w1.shape[1] % 16))
         self.first, self.second, self.scratch = torch.empty_like(scratch), torch.empty_like(scratch), scratch
         self.out_dtype = torch.promote_types(net.w1.dtype, torch.float32)
@@ -268,8 +269,8 @@ class BufferedMLP:
         return out.to(self.out_dtype)
 
     def backward(self, x: Float[Tensor, "p d_in"], dout: Float[Tensor, "p d_out"]) -> Float[Tensor, "p d_in"]:
-        """VJP: returns the gradient of the inputs and adds those of the weights to `sums`. Uses the activations that
-        the last call left in the buffers, and overwrites them."""
+        """VJP: returns the gradient of the inputs and adds that of the weights to `sums`. Uses the activations of the
+        last call, which are still in the buffers, and overwrites them."""
         net, n = self.net, len(x)
         if n > len(self.scratch):
             parts = zip(x.split(len(self.scratch)), dout.split(len(self.scratch)), strict=True)
@@ -285,11 +286,11 @@ class BufferedMLP:
         return (dfirst @ self.wide)[:, : x.shape[1]].to(self.out_dtype)
 
     def _recompute(self, x: Float[Tensor, "p d_in"], dout: Float[Tensor, "p d_out"]) -> Float[Tensor, "p d_in"]:
-        """The same for a part of a tile, whose activations the buffers no longer hold."""
+        """`backward` for a part of a tile, whose activations are recomputed first."""
         self(x)
         return self.backward(x, dout)
 
 
 def relu_backward(gradient: Tensor, output: Tensor) -> Tensor:
-    """In place: the VJP of a ReLU that gave `output`."""
+    """VJP of a ReLU with this `output`, in place."""
     return torch.ops.aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)

@@ -1,4 +1,4 @@
-"""Predictors that are fitted to each context set alone. They are called like models, `baseline(xc, yc, xt, mask)`."""
+"""Baselines, which are fitted to each context set separately and called like models: `baseline(xc, yc, xt, mask)`."""
 
 from shiftnp.baselines.gp import GPBaseline, MultiTaskGPBaseline
 

@@ -1,8 +1,8 @@
 """Gaussian processes fitted to each context set by maximum marginal likelihood (gpytorch), the paper's baselines.
 
 They are called like a model, `baseline(xc, yc, xt, mask) -> Distribution`, and share nothing between data sets.
-`baseline.report` counts fits, those that were restarted, those that failed all the same, and those that ended with
-hardly any noise, as fits to a few points do: their predictions may be arbitrarily overconfident.
+`baseline.report` counts fits, those that were restarted, those that still failed, and those whose noise ended at its
+lower bound, as with few points: their predictions may be arbitrarily overconfident.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from shiftnp._optional import need
 
 
 def import_gpytorch() -> Any:
+    """Imports gpytorch, or raises an ImportError that says how to install it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # it still uses torch.jit
         return need("gpytorch", "A Gaussian-process baseline", "gp")
@@ -32,14 +33,14 @@ class GPBaseline:
     """A Gaussian process for each output of each data set.
 
     `k(x, x') = s^2 exp(-sum_i (x_i - x'_i)^2 / 2 l_i^2) + noise` and a constant mean, all fitted by Adam in float64.
-    Data sets of equal size are fitted as one batch. A fit that breaks down is restarted alone, from other length-scales
-    and with a smaller step, and the best restart is taken; if all break down, the last finite parameters are. Without
-    data the prediction is a standard normal, as outputs are meant to be standardised.
+    Data sets of equal size are fitted as one batch. A fit that fails numerically is restarted alone, from other
+    length-scales and with a smaller learning rate, and the best restart is used; if all fail, the last finite
+    parameters are. Without data the prediction is a standard normal, as outputs should be standardised.
 
     Args:
-        iterations, learning_rate: of Adam (the paper's 1000 and 0.1).
+        iterations, learning_rate: settings of Adam (the paper's: 1000 and 0.1).
         batch: largest number of data sets in one fit.
-        report: what the fits so far were like.
+        report: number of fits so far, by outcome.
     """
 
     iterations: int = 1000
@@ -55,15 +56,15 @@ class GPBaseline:
         mask: Bool[Tensor, "b nc"] | None = None,
     ) -> Distribution:
         """A distribution of batch shape `[b, nt]` and event shape `[dy]`, in float64."""
-        with torch.inference_mode(False):  # fitting needs gradients, whoever calls
+        with torch.inference_mode(False):  # fitting needs gradients, even if the caller has disabled them
             return self._predict(xc.clone(), yc.clone(), xt.clone(), None if mask is None else mask.clone())
 
     def _predict(self, xc: Tensor, yc: Tensor, xt: Tensor, mask: Tensor | None) -> Distribution:
-        there = ~yc.isnan() if mask is None else ~yc.isnan() & mask[..., None]
+        observed = ~yc.isnan() if mask is None else ~yc.isnan() & mask[..., None]
         mean = torch.zeros(*xt.shape[:2], yc.shape[-1], dtype=torch.float64, device=xt.device)
         variance = torch.ones_like(mean)
-        for fits in self.plan(there):
-            x, y, kind = (torch.stack(t) for t in zip(*(self.gather(xc, yc, there, *f) for f in fits), strict=True))
+        for fits in self.plan(observed):
+            x, y, kind = (torch.stack(t) for t in zip(*(self.gather(xc, yc, observed, *f) for f in fits), strict=True))
             targets = torch.stack([xt[b] for b, _ in fits]).double()
             mu, var = self.fit_and_predict(x, y, kind, targets, outputs=len(range(yc.shape[-1])[fits[0][1]]))
             for i, (b, channels) in enumerate(fits):
@@ -80,7 +81,7 @@ class GPBaseline:
         return [fits[k : k + self.batch] for fits in by_size.values() for k in range(0, len(fits), self.batch)]
 
     def channels(self, dy: int) -> list[slice]:
-        """Outputs that share a process: here each has its own."""
+        """Groups of outputs that share a Gaussian process: here each output has its own."""
         return [slice(j, j + 1) for j in range(dy)]
 
     @staticmethod
@@ -99,7 +100,7 @@ class GPBaseline:
         xt: Float[Tensor, "r nt dx"],
         outputs: int,
     ) -> tuple[Float[Tensor, "r nt d"], Float[Tensor, "r nt d"]]:
-        """Fits all rows together; if that breaks down, each alone."""
+        """Fits all rows together or, if that fails, one by one; returns predictive means and variances."""
         self.report["fits"] += len(x)
         mean, variance, loss = self.fit(x, y, channel, xt, outputs)
         if len(x) == 1 and not loss.isfinite():
@@ -117,16 +118,16 @@ class GPBaseline:
     def fit(
         self, x: Tensor, y: Tensor, channel: Tensor, xt: Tensor, outputs: int, rate: float = 1.0, length: float = 0.7
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Adam from one start: predictive mean and variance, and the final loss, infinite if the fit broke down."""
+        """Fits with Adam from one start: predictive mean and variance, and final loss, infinite if the fit failed."""
         gpytorch = import_gpytorch()
         likelihood = gpytorch.likelihoods.GaussianLikelihood(batch_shape=x.shape[:1]).to(x)
         with torch.random.fork_rng():  # gpytorch draws some initial values, which are replaced
             model = self.make(gpytorch, likelihood, x, y, channel, outputs, length).to(x)
         errors = need("linear_operator.utils.errors", "A Gaussian-process baseline", "gp")
         singular = torch.linalg.LinAlgError  # type: ignore[attr-defined]
-        breakdowns = (ArithmeticError, singular, errors.NotPSDError, errors.NanError)
+        numerical_errors = (ArithmeticError, singular, errors.NotPSDError, errors.NanError)
         with gpytorch.settings.fast_computations(False, False, False), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # numerical trouble is caught here, and counted
+            warnings.simplefilter("ignore")  # numerical errors are handled and counted here
             good, final = deepcopy(model.state_dict()), x.new_full((), torch.inf)
             optimiser = torch.optim.Adam(model.parameters(), lr=float(self.learning_rate) * rate)
             evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
@@ -142,7 +143,7 @@ class GPBaseline:
                         loss.backward()
                         optimiser.step()
                 final = loss.detach()
-            except breakdowns:
+            except numerical_errors:
                 pass
             model.load_state_dict(good)
             model.eval()
@@ -155,7 +156,7 @@ class GPBaseline:
     def make(
         self, gpytorch: Any, likelihood: Any, x: Tensor, y: Tensor, channel: Tensor, outputs: int, length: float
     ) -> Any:
-        """The model of one process per row."""
+        """The gpytorch model, with one Gaussian process per row."""
         kernels, rows = gpytorch.kernels, x.shape[:1]
         space = kernels.RBFKernel(ard_num_dims=x.shape[-1], batch_shape=rows)
         space.lengthscale = length
@@ -172,6 +173,7 @@ class GPBaseline:
         return Model()
 
     def predict(self, model: Any, likelihood: Any, xt: Tensor) -> tuple[Tensor, Tensor]:
+        """Predictive mean and variance of a fitted model at the targets."""
         dist = likelihood(model(xt))
         return dist.mean[..., None], dist.variance[..., None]
 
@@ -185,6 +187,7 @@ class MultiTaskGPBaseline(GPBaseline):
     """
 
     def channels(self, dy: int) -> list[slice]:
+        """All outputs share one Gaussian process."""
         return [slice(0, dy)]
 
     def make(
@@ -201,7 +204,7 @@ class MultiTaskGPBaseline(GPBaseline):
                 self.space = space
                 self.outputs = kernels.IndexKernel(num_tasks=outputs, rank=outputs, batch_shape=rows)
                 self.outputs.covar_factor.data = torch.eye(outputs).expand(*rows, -1, -1).clone()
-                self.outputs.raw_var.data.zero_()  # no random start: the data alone decide
+                self.outputs.raw_var.data.zero_()  # deterministic instead of random initialisation
 
             def forward(self, x: Tensor, channel: Tensor) -> Any:
                 covariance = self.space(x).mul(self.outputs(channel))

@@ -1,1 +1,1 @@
-"""Measurements of speed that the command line runs."""
+"""Benchmarks of speed and memory, run by `shiftnp bench`."""

@@ -1,8 +1,9 @@
 """Speed, memory and accuracy of the attention kernels: `shiftnp bench attention`.
 
 Training steps of the paper's 1-D models (16 tasks, 64 context points, 128 targets, `D_z` 128, 5 layers) with the plain
-formula, with the tiled one and with the rotary kernel, in turns; memory of a forward and backward pass with 1,000
-context points and 2,000 targets, in processes of their own; and gradients against the plain formula in float64.
+formula, with tiled attention and with the rotary kernel, alternating; memory of a forward and backward pass with 1,000
+context points and 2,000 targets, in separate processes; and errors of gradients relative to the plain formula in
+float64.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str, Precision]] = {
 
 
 def measure(repeats: int = 5, seed: int = 0, context: int = 64, quiet: bool = False) -> dict[str, Any]:
-    """Everything, as plain data for JSON. bfloat16 is timed only where its products are faster."""
+    """Runs the benchmark; returns plain data for JSON. bfloat16 is timed only if its matrix products are faster."""
     bf16 = low_precision_pays(torch.device("cpu"), 128)
     batch = GPTask(points=(context, context)).sample(16, generator_for(seed, 0))
     models: dict[tuple[str, str], NeuralProcess] = {}
@@ -69,7 +70,7 @@ def measure(repeats: int = 5, seed: int = 0, context: int = 64, quiet: bool = Fa
                 with computed_by(backend):
                     start = time.perf_counter()
                     step(model, batch, precision)
-                    if i > 0:  # the first pays for what is set up once
+                    if i > 0:  # the first step is a warm-up
                         seconds[name].append(time.perf_counter() - start)
                 shown.advance(bar)
     return {
@@ -92,13 +93,14 @@ PRECISIONS: dict[str, tuple[str, Precision]] = {
 
 
 def make(kind: str, settings: dict[str, Any], seed: int) -> NeuralProcess:
+    """A model with one input and one output."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return MODELS[kind](dx=1, dy=1, **settings)
 
 
 def step(model: NeuralProcess, batch: Batch, precision: Precision = "float32") -> None:
-    """Forward and backward."""
+    """A forward and backward pass."""
     value = loss(model, batch, precision)
     model.zero_grad()
     value.backward()
@@ -106,6 +108,7 @@ def step(model: NeuralProcess, batch: Batch, precision: Precision = "float32") -
 
 @contextmanager
 def computed_by(backend: str) -> Iterator[None]:
+    """Context manager that sets the backend of the MLP kernel: "tiled" or "reference"."""
     before = PairwiseMLPAttention.backend
     PairwiseMLPAttention.backend = backend
     try:
@@ -115,16 +118,17 @@ def computed_by(backend: str) -> Iterator[None]:
 
 
 def summary(times: list[float]) -> dict[str, Any]:
+    """Median and quartiles."""
     low, median, high = np.percentile(times, [25, 50, 75])
     return {"median": float(median), "quartiles": [float(low), float(high)]}
 
 
-# The plain formula would need some 20 GB for the third of these.
+# Backend, context points and targets. The plain formula would need about 20 GB for 1000 and 2000.
 MEMORY = (("tiled", 250, 500), ("tiled", 500, 1000), ("tiled", 1000, 2000), ("reference", 250, 500))
 
 
 def memory() -> list[dict[str, Any]]:
-    """Most resident memory that a forward and backward pass adds, each in a process of its own."""
+    """Increase of the peak resident memory by a forward and backward pass, each in a separate process."""
     rows = []
     for backend, nc, nt in MEMORY:
         code = f"from shiftnp.bench.attention import added_memory; print(added_memory({backend!r}, {nc}, {nt}))"
@@ -134,7 +138,7 @@ def memory() -> list[dict[str, Any]]:
 
 
 def added_memory(backend: str, nc: int, nt: int) -> float:
-    """In MB, of one task with the paper's TE-TNP."""
+    """Increase of the peak memory in MB by a forward and backward pass of the paper's TE-TNP on one task."""
     model, g = make("te-tnp", {}, 0), torch.Generator().manual_seed(0)
 
     def run(nc: int, nt: int) -> None:
@@ -149,8 +153,8 @@ def added_memory(backend: str, nc: int, nt: int) -> float:
 
 
 def gradient_error(backend: str, precision: Precision) -> dict[str, float]:
-    """How far the gradient is from that of the plain formula in float64, relative to its length: as a whole, and for
-    the worst parameter. The paper's TE-TNP on four tasks."""
+    """Relative error (2-norm) of the gradient against the plain formula in float64: of the whole gradient, and of the
+    worst parameter. The paper's TE-TNP on four tasks."""
     batch = GPTask(points=(32, 32), targets=32).sample(4, generator_for(0, 0))
     exact, rough = make("te-tnp", {}, 0).double(), make("te-tnp", {}, 0)
     with computed_by("reference"):
@@ -168,7 +172,7 @@ def gradient_error(backend: str, precision: Precision) -> dict[str, float]:
 
 
 def table(result: dict[str, Any]) -> Table:
-    """The result of `measure` for the terminal."""
+    """The result of `measure` as a table for the terminal."""
     steps, plain = result["steps"], {}
     for name, entry in steps.items():
         if name.endswith("plain formula"):

@@ -1,8 +1,8 @@
 """Time and memory against the number of context points, for one million targets: `shiftnp bench scale`.
 
-Two models whose cost grows linearly: a TE-TNP with a radius, whose points see their neighbours, and a TE-PT-TNP. The
-density of points stays the same, the domain grows. Every measurement is a process of its own, because a peak of memory
-can be taken only once. Weights are untrained: they decide neither time nor memory.
+Two models of linear cost: a TE-TNP with a radius, whose points attend to their neighbours, and a TE-PT-TNP. The
+density of points is constant, the domain grows. Every measurement runs in a separate process, because peak memory
+cannot be reset. Weights are untrained, as neither time nor memory depends on them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def measure(
     seed: int = 0,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Encodes contexts of all sizes and predicts at `targets` places, with each model.
+    """Encodes contexts of all sizes and predicts at `targets` targets, with each model.
 
-    Ctrl-C ends the measurement early, with what was measured until then.
+    Ctrl-C ends the benchmark early and returns the measurements so far.
 
     Returns:
         plain data for JSON: seconds and peak memory of every size, and the exponents `p` of `time ~ points^p`.
@@ -74,7 +74,7 @@ def measure(
 
 
 def in_own_process(title: str, context: int, targets: int, seed: int) -> dict[str, Any]:
-    """What `one` measures, in a new Python."""
+    """The result of `one`, measured in a new process."""
     command = [sys.executable, "-m", "shiftnp.bench.scale", title, str(context), str(targets), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -84,20 +84,20 @@ def in_own_process(title: str, context: int, targets: int, seed: int) -> dict[st
 
 
 def one(title: str, context: int, targets: int, seed: int) -> dict[str, Any]:
-    """Seconds of encoding and of predicting, and the peak of this process's memory."""
+    """Seconds of encoding and of predicting, and the peak memory of this process."""
     name, options = ROWS[title]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = MODELS[name](dx=2, dy=1, **options)
     small = field(300, seed)
-    model.predict(*small, small[0])  # the first call pays for what is set up once
+    model.predict(*small, small[0])  # warm-up
     before = peak_megabytes()
     xc, yc = field(context, seed)
     xt = torch.rand(targets, 2, generator=torch.Generator().manual_seed(seed + 1)) * math.sqrt(context)
     start = time.perf_counter()
     model.predict(xc, yc, xt[:1])
     encoded = time.perf_counter()
-    model.predict(xc, yc, xt)  # the context is remembered
+    model.predict(xc, yc, xt)  # the encoded context is cached
     end = time.perf_counter()
     return {
         "context": context,
@@ -109,13 +109,13 @@ def one(title: str, context: int, targets: int, seed: int) -> dict[str, Any]:
 
 
 def field(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """A smooth function at `n` random places of a square with one place per unit of area."""
+    """A smooth function at `n` random points of a square, one point per unit of area."""
     x = torch.rand(n, 2, generator=torch.Generator().manual_seed(seed)) * math.sqrt(n)
     return x, torch.sin(x[:, :1] / 3) * torch.cos(x[:, 1:] / 4)
 
 
 def summary(title: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What is reported of one model."""
+    """Measurements and exponents of one model."""
     name, options = ROWS[title]
     points = [row["context"] for row in rows]
     return {
@@ -128,14 +128,14 @@ def summary(title: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def exponent(points: Sequence[int], seconds: Sequence[float]) -> float | None:
-    """`p` of `seconds ~ points^p`, by least squares of logarithms."""
+    """The exponent `p` of `seconds ~ points^p`, by least squares on logarithms."""
     if len(set(points)) < 2:
         return None
     return float(np.polyfit(np.log(points), np.log(seconds), 1)[0])
 
 
 def table(result: dict[str, Any]) -> Table:
-    """The result of `measure` for the terminal."""
+    """The result of `measure` as a table for the terminal."""
     m = result["machine"]
     whole = "" if result["finished"] else "; cut short"
     caption = f"{m['processor']}, {m['threads']} threads, torch {m['torch']}, float32"

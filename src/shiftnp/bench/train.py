@@ -1,7 +1,7 @@
-"""Time of a training step of several models, measured side by side: `shiftnp bench train`.
+"""Time of a training step of several models: `shiftnp bench train`.
 
-The load of a machine varies, so models take turns: each round, every model makes one step on the same batch, and what
-slows the machine down slows all models down alike. Ratios are then more reliable than seconds.
+The load of a machine varies, so measurements are interleaved: in each round, every model makes one step on the same
+batch, so that a high load slows down all models alike. Ratios are therefore more reliable than seconds.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def measure(
     """Times `repeats` training steps of every row, after a warm-up step.
 
     A step is `train_step`: forward, backward, clipping and AdamW, with the settings and batches of gp-1d. Round `i` has
-    the same batch for every row. Ctrl-C ends the measurement early, with what was measured until then.
+    the same batch for every row. Ctrl-C ends the benchmark early and returns the measurements so far.
 
     Returns:
-        plain data for JSON: seconds (median and quartiles), and ratios of medians to the TNP's beside the paper's.
-        What was not measured is None.
+        plain data for JSON: seconds (median and quartiles), ratios of medians to the TNP's, and the paper's ratios.
+        Missing measurements are None.
     """
     if repeats < 1 or not rows:
         raise ValueError(f"rows and repeats must be at least 1, got {len(rows)} and {repeats}.")
@@ -49,7 +49,7 @@ def measure(
     seconds: dict[str, list[float]] = {name: [] for name in configs}
     models: dict[str, NeuralProcess] = {}
     optimisers: dict[str, Optimizer] = {}
-    # Models differ in speed, so that the time left is estimated from all of them.
+    # Models differ in speed, so the time left is estimated over a long period.
     with progress(quiet=quiet, period=3600) as shown:
         bar = shown.add_task("", total=len(configs) * (repeats + 1))
         try:
@@ -63,7 +63,7 @@ def measure(
                     start = time.perf_counter()
                     train_step(model, optimisers[name], batch, training, i)
                     taken = time.perf_counter() - start
-                    if i > 0:  # the first step includes what is set up once
+                    if i > 0:  # the first step is a warm-up
                         seconds[name].append(taken)
                     shown.advance(bar)
         except KeyboardInterrupt:
@@ -86,7 +86,7 @@ def measure(
 
 
 def summary(row: Row, seconds: Sequence[float], unit: Sequence[float]) -> dict[str, Any]:
-    """The figures of one row. Its ratio is over the rounds in which both it and the TNP made their step."""
+    """Step times of one row. Its ratio is over the rounds in which both it and the TNP made their step."""
     figures = row.paper[0] if row.paper else None
     both = min(len(seconds), len(unit))
     quartiles = [float(q) for q in np.percentile(seconds, [25, 50, 75])] if seconds else [None] * 3
@@ -101,7 +101,7 @@ def summary(row: Row, seconds: Sequence[float], unit: Sequence[float]) -> dict[s
 
 
 def table(result: dict[str, Any]) -> Table:
-    """The result of `measure` for the terminal."""
+    """The result of `measure` as a table for the terminal."""
     m = result["machine"]
     whole = "" if result["finished"] else "; cut short"
     caption = f"{m['processor']}, {m['threads']} threads, torch {m['torch']}, {result['precision']}"

@@ -1,4 +1,4 @@
-"""The command line: `shiftnp --help`. Heavy imports wait until a command runs."""
+"""The command line `shiftnp`. Heavy imports are deferred until a command runs."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class List:
     """Lists experiments with their models, all models and all tasks."""
 
     def run(self) -> None:
+        """Runs the command."""
         from shiftnp.experiments import EXPERIMENTS
         from shiftnp.models import MODELS
         from shiftnp.tasks import TASKS
@@ -61,13 +62,13 @@ def main() -> None:
     """Runs the command line."""
     try:
         run()
-    except BrokenPipeError:  # of `shiftnp ... | head`: nobody reads on
+    except BrokenPipeError:  # standard output was closed, as in `shiftnp ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 
 
 def run() -> None:
-    """Parses the arguments and runs the command, with one sentence for every error."""
+    """Parses the arguments and runs the command; errors are printed as one line, without a traceback."""
     if sys.argv[1:] == ["--version"]:
         print(f"shiftnp {shiftnp.__version__}")
         return
@@ -77,7 +78,7 @@ def run() -> None:
     except BrokenPipeError:
         raise
     except (ValueError, TypeError, OSError, ImportError, RuntimeError, ArithmeticError) as error:
-        # Of several processes the first one says what is wrong; the others merely lose their connection to it.
+        # Of several processes only the first one prints the error; the others just lose their connection to it.
         if int(os.environ.get("LOCAL_RANK", 0)):
             sys.exit(1)
         sentence = f"shiftnp: {printable(str(error))}"

@@ -1,4 +1,4 @@
-"""`python -m shiftnp.cli`"""
+"""Runs the command line: `python -m shiftnp.cli`."""
 
 from shiftnp.cli import main
 

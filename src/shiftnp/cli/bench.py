@@ -1,4 +1,4 @@
-"""`shiftnp bench`."""
+"""The command `shiftnp bench`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from tyro.conf import Positional, arg
 
 @dataclass(frozen=True)
 class Bench:
-    """Measures how fast this machine is. Nothing else should run meanwhile.
+    """Runs a benchmark. Nothing else should run on the machine meanwhile.
 
-    train: a training step of every model of the paper, as ratios to the TNP, beside the paper's own ratios.
-    attention: the MLP kernel as a plain formula and in tiles, and the rotary kernel: time, memory, accuracy.
-    scale: up to 100,000 context points and a million targets, with a local and a pseudo-token model: time, memory.
+    train: time of a training step of every model of the paper, relative to the TNP, and the paper's ratios.
+    attention: time, memory and accuracy of the MLP kernel, as a plain formula and tiled, and of the rotary kernel.
+    scale: time and memory of a local and a pseudo-token model for up to 100,000 context points and a million targets.
     """
 
     what: Positional[Literal["train", "attention", "scale"]]
-    """What to measure."""
+    """The benchmark."""
     preset: Literal["laptop", "paper"] = "laptop"
-    """For train: whose precision to use; sizes are the paper's in both."""
+    """For train: the preset whose precision is used; sizes are the paper's in both."""
     repeats: int | None = None
-    """For train and attention: steps of each model. Default: 20 and 5."""
+    """For train and attention: number of steps of each model. Default: 20 and 5."""
     seed: int = 0
-    """Decides the batches."""
+    """Random seed of weights and data."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Write the result to this JSON file, too."""
+    """Also write the result to this JSON file."""
 
     def run(self) -> None:
+        """Runs the command."""
         if self.what == "train":
             from shiftnp.bench import train
             from shiftnp.experiments.timing import TIMING

@@ -1,4 +1,4 @@
-"""`shiftnp data`: look at data, generate them."""
+"""The command `shiftnp data`: previews of data sets, ceilings, and generation of Kolmogorov flow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shiftnp.cli.settings import parse_setting, usage
 
 @dataclass(frozen=True)
 class Preview:
-    """Draws one data set of a task, and with --predict what a Gaussian process fitted to it says."""
+    """Draws one data set of a task, with --predict also the prediction of a Gaussian process fitted to its context."""
 
     task: Positional[str]
     """Name of the task, see `shiftnp list`."""
@@ -22,13 +22,14 @@ class Preview:
     """Arguments of the task as name=value, for instance dx=2 shift=1 for gp-1d, region=50,58,-10,2 for climate, or
     path=stations.csv inputs=lon,lat outputs=temperature group=day for table. task.path=... is the same."""
     out: Path | None = None
-    """Where the picture goes. Default: preview-TASK.png."""
+    """Image file to write. Default: preview-TASK.png."""
     seed: int = 0
-    """Which data set."""
+    """Random seed of the data set."""
     predict: bool = False
-    """Fit a Gaussian process to the context and draw its prediction too."""
+    """Also fit a Gaussian process to the context and draw its prediction."""
 
     def run(self) -> None:
+        """Runs the command."""
         from shiftnp.tasks.base import generator_for
 
         task = make_task(self.task, self.settings)
@@ -37,7 +38,7 @@ class Preview:
         if self.predict:
             from shiftnp.baselines.gp import GPBaseline
 
-            # A look, not a result: large contexts get few iterations, so that it stays a matter of seconds.
+            # Large contexts get few iterations, so that a preview takes seconds.
             baseline = GPBaseline(iterations=200 if batch.xc.shape[1] <= 500 else 30)
             prediction = baseline(batch.xc, batch.yc, batch.xt, batch.mask_c)
         out = self.out or Path(f"preview-{self.task}.png")
@@ -54,6 +55,7 @@ class Ceiling:
     """Name of the test set: valid, or delta-0.0 to delta-1.0."""
 
     def run(self) -> None:
+        """Runs the command."""
         from shiftnp.tasks.ceiling import ceiling
         from shiftnp.tasks.gp import GPTask
 
@@ -66,23 +68,24 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Kolmogorov:
-    """Generates trajectories of Kolmogorov flow with the paper's settings; run it again to continue or to add more."""
+    """Generates trajectories of Kolmogorov flow with the paper's settings; run it again to resume or to add more."""
 
     trajectories: int
-    """How many in all (the paper: 1024). One takes about 20 seconds of one core."""
+    """Total number of trajectories (the paper: 1024). One takes about 20 seconds on one core."""
     out: Path
-    """Folder for them, one file each."""
+    """Folder for the trajectories, one file each."""
     seed: int = 0
-    """Trajectory i depends on the seed and i alone."""
+    """Random seed; trajectory i depends on the seed and i only."""
     workers: int | None = None
-    """Processes. Default: one for every core."""
+    """Number of processes. Default: one per core."""
 
     def run(self) -> None:
+        """Runs the command."""
         import signal
 
         from shiftnp.tasks.kolmogorov_files import generate
 
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop is as orderly as Ctrl-C
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM, as from a scheduler, acts like Ctrl-C
         print(generate(self.trajectories, self.out, self.seed, self.workers).resolve())
 
 
@@ -95,11 +98,12 @@ Data = (
 
 @dataclass(frozen=True)
 class DataCommand:
-    """Data: look at it, generate it."""
+    """Previews data sets, prints ceilings and generates Kolmogorov flow."""
 
     command: Annotated[Data, arg(name="")]
 
     def run(self) -> None:
+        """Runs the subcommand."""
         self.command.run()
 
 

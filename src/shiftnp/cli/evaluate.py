@@ -1,4 +1,4 @@
-"""`shiftnp evaluate` and `shiftnp report`."""
+"""The commands `shiftnp evaluate` and `shiftnp report`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ class Evaluate:
     tasks: int | None = None
     """Use only this many tasks of each test set. Default: all."""
     gap: bool = True
-    """Compute the best possible prediction, where it is known, and the gap to it."""
+    """Compute the gap to the best possible prediction, if that is known."""
     device: str = "cpu"
-    """Where to predict."""
+    """Torch device of the models."""
     out: Path | None = None
-    """Write all results to this JSON file, too."""
+    """Also write all results to this JSON file."""
 
     def run(self) -> None:
+        """Runs the command."""
         from rich.console import Console
 
         from shiftnp._io import write_json
@@ -72,18 +73,19 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Report:
-    """Makes a page of an experiment's runs: the paper's table with our scores beside the paper's, and its figures."""
+    """Writes a report of an experiment's runs: the paper's table with our scores beside the paper's, and figures."""
 
     experiment: Positional[str]
     """Name of the experiment, see `shiftnp list`."""
     runs: Path = Path("runs")
-    """Folder in which the runs are."""
+    """Folder that contains the runs."""
     out: Path = Path("reports")
     """Folder for EXPERIMENT.html and EXPERIMENT.md."""
     tasks: int | None = None
-    """Runs that were not evaluated yet are evaluated on this many tasks of each test set. Default: all."""
+    """Number of tasks of each test set for runs that were not evaluated yet. Default: all."""
 
     def run(self) -> None:
+        """Runs the command."""
         from shiftnp.cli.train import find_experiment
         from shiftnp.report import make_report
         from shiftnp.report.timing import make_timing_report, read_measurement
@@ -106,12 +108,12 @@ class Report:
             print(page.resolve())
 
     def evaluation(self, run: Run) -> Evaluation:
-        """The evaluation that the run's folder holds, completed where test sets are missing, or else a new one."""
+        """The evaluation in the run's folder, with missing test sets added, or a new one."""
         from shiftnp.experiments import evaluation_sets
         from shiftnp.runs.evaluate import evaluate, is_current, read_evaluation
 
         known, sets = None, evaluation_sets(run)
-        with contextlib.suppress(ValueError, OSError):  # a file that cannot be read is made anew
+        with contextlib.suppress(ValueError, OSError):  # a file that cannot be read is overwritten
             known = read_evaluation(run)
         if known is None or not is_current(run, known):
             return evaluate(run, tasks=self.tasks, warn=say, test_sets=sets)
@@ -120,7 +122,7 @@ class Report:
 
 
 def say(text: str) -> None:
-    """A line on standard error, without control characters."""
+    """Prints a line to standard error, with control characters escaped."""
     from shiftnp._text import printable
 
     print(printable(text), file=sys.stderr, flush=True)

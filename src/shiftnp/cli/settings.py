@@ -1,4 +1,4 @@
-"""Settings written as name=value."""
+"""Parsing of settings on the command line, name=value."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ UNREADABLE = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
 
 
 class UsageError(ValueError):
-    """A command line that cannot be carried out, whatever the data are."""
+    """An invalid command line; the exit code is 2."""
 
 
 @contextlib.contextmanager
 def usage() -> Iterator[None]:
-    """Marks errors in names and values of settings as those of the command line."""
+    """Context manager that converts errors in names and values of settings to `UsageError`."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -27,12 +27,12 @@ def usage() -> Iterator[None]:
 
 
 def parse_setting(text: str, task: Any = None) -> tuple[str, Any]:
-    """A setting `name=value`, or `task.name=value` for one of the task.
+    """Name and value of a setting `name=value`, or `task.name=value` for a setting of the task.
 
-    The value is written as in Python or JSON, or as words or numbers with commas between them. Else it is a string.
+    The value is a Python or JSON literal, words or numbers separated by commas, or otherwise a string.
 
     Args:
-        task: the class of the task, which says which of its settings are paths and which are sequences of names.
+        task: the class of the task, whose attributes name the settings that are paths or sequences of names.
     """
     name, equals, written = text.partition("=")
     if not equals or not name.strip():
@@ -51,13 +51,13 @@ def parse_value(text: str) -> Any:
         with contextlib.suppress(*UNREADABLE), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Python, about the text
             parsed = plain(read(text))
-            json.dumps(parsed)  # it goes into config.json
+            json.dumps(parsed)  # config.json must be able to store it
             return parsed
     return tuple(part.strip() for part in text.strip("[]()").split(",")) if "," in text else text
 
 
 def plain(value: Any) -> Any:
-    """The value with tuples for lists. TypeError: it is nothing that JSON has, such as a set."""
+    """The value with lists converted to tuples. TypeError: JSON cannot represent it, such as a set."""
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -68,7 +68,7 @@ def plain(value: Any) -> Any:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Names with commas between them, in quotes and brackets or without; a column may have a number for its name."""
+    """Names separated by commas, with or without quotes and brackets; numbers are names, too."""
     value = parse_value(text)
     if isinstance(value, tuple) and all(isinstance(entry, str) for entry in value):
         return value

@@ -1,4 +1,4 @@
-"""`shiftnp train`."""
+"""The command `shiftnp train`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Text = Annotated[str | None, arg(metavar="NAME")]
 Folder = Annotated[Path | None, arg(metavar="DIR")]
 Whole = Annotated[int | None, arg(metavar="N")]
 LONGEST_NAME = 60
-"""Characters of a run's folder name; a longer one ends in a hash of the changes instead."""
+"""Largest length of a run's folder name; in a longer one, a hash replaces the changes."""
 
 if TYPE_CHECKING:
     TrainingOptions = dict[str, Any]
 else:
-    # The entries of Training that are given on the command line and no others, so that None is a value like any other.
+    # Only the entries of Training that are given on the command line, so that None can be given as a value.
     _preset = arg(help_behavior_hint="(default: the preset's)")
     _entries = {name: Annotated[hint, _preset] for name, hint in get_type_hints(Training).items()}
     TrainingOptions = TypedDict("TrainingOptions", _entries, total=False)
@@ -35,7 +35,7 @@ else:
 
 @dataclass(frozen=True)
 class Train:
-    """Trains a model of an experiment, or all of them. Ctrl-C saves; --resume goes on.
+    """Trains a model of an experiment, or all of them. Ctrl-C saves a checkpoint; --resume continues from it.
 
     For instance: shiftnp train gp-1d --model te-tnp --steps 500 dz=64
     """
@@ -45,7 +45,7 @@ class Train:
     task.inputs=lon,lat task.outputs=temperature."""
     settings: Positional[Annotated[tuple[str, ...], arg(metavar="[NAME=VALUE ...]")]] = ()
     """Arguments of the model as name=value (dz=64 layers=3), of its kernel as kernel.name=value (kernel=rotary
-    kernel.frequencies=32), and of the task as task.name=value (task.noise=0.1 task.path=DIR), all in one place."""
+    kernel.frequencies=32), and of the task as task.name=value (task.noise=0.1 task.path=DIR), all together."""
     model: Text = None
     """Which model, see `shiftnp list`; `all`: one after the other, resuming runs that exist. Default: the paper's own
     model."""
@@ -54,31 +54,32 @@ class Train:
     preset: Literal["laptop", "paper"] = "laptop"
     """laptop: meant for 20 to 40 minutes a model on two cores; paper: the paper's settings, days on a GPU."""
     out: Folder = None
-    """Folder of the run. Default: runs/EXPERIMENT/MODEL-PRESET-seedN, with the changes or a hash of them."""
+    """Folder of the run. Default: runs/EXPERIMENT/MODEL-PRESET-seedN, followed by the changes or a hash of them."""
     resume: Folder = None
-    """Folder of a run to resume. With --steps it is trained for longer."""
+    """Folder of a run to resume. --steps changes the total number of steps."""
 
     training: Annotated[TrainingOptions, arg(name="")] = field(default_factory=lambda: TrainingOptions())
-    """How the model is trained."""
+    """Training hyperparameters."""
 
     devices: Whole = None
-    """Devices of each node, a process each. Default: 1, or what torchrun has started."""
+    """Number of devices of each node, with one process each. Default: 1, or as started by torchrun."""
     nodes: Whole = None
-    """Nodes. Default: 1, or what torchrun has started."""
+    """Number of nodes. Default: 1, or as started by torchrun."""
     workers: int = 0
-    """Processes that load batches ahead of time."""
+    """Number of DataLoader worker processes."""
     save_every: float = 60.0
-    """Seconds between checkpoints: what a crash may cost."""
+    """Seconds between checkpoints: the training time that a crash can lose."""
     gap: bool = True
-    """Compute the best possible score on the validation tasks, where it is known, and show the gap to it."""
+    """Compute the best possible log-likelihood on the validation tasks, if it is known, and show the gap to it."""
     tensorboard: bool = False
     """Write event files for TensorBoard into the run's folder."""
 
     def run(self) -> None:
+        """Runs the command."""
         changes = dict(self.training)
         if self.resume is not None:
             if self.experiment or self.settings or self.model or self.task or self.out or changes.keys() - {"steps"}:
-                raise UsageError("a run that goes on keeps its settings: give --resume alone, or with --steps.")
+                raise UsageError("a resumed run keeps its settings: give --resume only, or with --steps.")
             self.train([(self.resume, None)], changes.get("steps"))
             return
         if self.experiment is None:
@@ -87,7 +88,7 @@ class Train:
             experiment = find_experiment(self.experiment, tasks_too=True)
         if experiment.bench is not None:
             if self.settings or self.model or self.task or changes:
-                raise UsageError(f"{experiment.name} is measured, not trained: give --preset and --out alone.")
+                raise UsageError(f"{experiment.name} is measured, not trained: give --preset and --out only.")
             name = experiment.name
             Bench(experiment.bench, self.preset, out=self.out or Path("runs", name, self.preset, f"{name}.json")).run()
             return
@@ -120,7 +121,7 @@ class Train:
         return plan
 
     def train(self, plan: list[tuple[Path, Any]], steps: int | None = None) -> None:
-        """Trains what is to be trained: in each folder a new run with a config, or, without one, the run it holds."""
+        """Trains the planned runs: a new run for each config, or, if it is None, the existing run in the folder."""
         from shiftnp.runs.run import Run
         from shiftnp.runs.train import make_fabric, train
 
@@ -142,7 +143,7 @@ class Train:
 
 
 def find_experiment(name: str, tasks_too: bool = False) -> Any:
-    """The experiment of that name; with `tasks_too`, a task of that name makes an experiment as well."""
+    """The experiment of that name; with `tasks_too`, also an experiment on the task of that name."""
     from shiftnp.experiments import EXPERIMENTS
     from shiftnp.experiments.base import on_task
     from shiftnp.tasks import TASKS
@@ -154,8 +155,8 @@ def find_experiment(name: str, tasks_too: bool = False) -> Any:
 
 
 def folder_name(config: Any, with_task: bool) -> str:
-    """Such as te-tnp-laptop-seed0-dz=64; with a hash of the changes where these would make it long."""
-    changes = [re.sub(r"=.*/", "=", change) for change in config.changes]  # of a path, its last part
+    """Folder name of a run, such as te-tnp-laptop-seed0-dz=64; with a hash of the changes if it would be too long."""
+    changes = [re.sub(r"=.*/", "=", change) for change in config.changes]  # only the last part of a path
     parts = [config.task] * with_task + [config.row, config.preset, f"seed{config.training.seed}"]
     name = "-".join([*parts, *changes])
     if len(name) > LONGEST_NAME:

@@ -1,4 +1,4 @@
-"""An experiment of the paper: models (rows), test sets (columns), presets and the paper's figures."""
+"""Experiments of the paper: models (rows), test sets (columns), presets and the paper's results."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from shiftnp.tasks.base import reported_test_sets
 
 PresetName = Literal["laptop", "paper"]
 Figures = tuple[float, float] | None
-"""Mean and standard error of one entry of the paper's table, or None where it has none."""
+"""Mean and standard error of one entry of the paper's table; None: the entry is empty."""
 
 
 NOT_CHANGES = ("seed", "log_every", "valid_every", "valid_tasks", "patience")
-"""Entries of `Training` that are no changes of the experiment: tables show the seed, the others are for monitoring."""
+"""Entries of `Training` that do not count as changes of the preset: the seed, which tables show, and monitoring."""
 
 
 class Column(NamedTuple):
-    """One column of the table: a test set, of models trained on `task`."""
+    """One column of the table: a test set for models trained on `task`."""
 
     title: str
     task: str
@@ -47,9 +47,9 @@ class Row:
         name: its name on the command line (`--model`).
         title: its name in the paper.
         model: name in `MODELS`, or in `BASELINES` for a model that is fitted to each context and not trained.
-        settings: arguments of the model in this row, or a function that gives them for a task.
-        paper: the paper's figures, one for each column.
-        paper_batch: batch size in the preset `paper`, where it is not that of the other rows.
+        settings: arguments of the model in this row, or a function that returns them for a task.
+        paper: the paper's results, one for each column.
+        paper_batch: batch size in the preset `paper`, if it differs from that of the other rows.
     """
 
     name: str
@@ -65,9 +65,9 @@ class Preset:
     """The settings of an experiment, the same for all its models.
 
     Args:
-        training: how models are trained.
-        model: arguments of every model that has such arguments, for instance `dz`.
-        task: arguments of the training task. Test sets have them too, as far as the task's `test_sets` keeps them.
+        training: training hyperparameters.
+        model: arguments of the models, for instance `dz`; each model uses those that it has.
+        task: arguments of the training task, and of its test sets unless the task's `test_sets` replaces them.
     """
 
     training: Training
@@ -87,8 +87,8 @@ class Experiment:
         main: name of the row that is trained by default.
         columns: the test sets of the table.
         presets: "laptop" and "paper".
-        test_sets: the test sets of a task; by default those it names itself, without `valid`.
-        unit: what the paper's figures are, for the report.
+        test_sets: function that returns the test sets of a task; by default all of the task's own except `valid`.
+        unit: name of the metric in the paper's table, for the report.
         bench: name of the `shiftnp bench` that measures the experiment, if it is measured and not trained.
     """
 
@@ -105,7 +105,7 @@ class Experiment:
     bench: Literal["train"] | None = None
 
     def row(self, name: str) -> Row:
-        """The row of that name, or, for any other model or baseline, a row without figures of the paper."""
+        """The row of that name, or, for any other model or baseline, a row without results of the paper."""
         rows = {row.name: row for row in self.rows}
         others = {m: Row(m, m.upper(), m, paper=(None,) * len(self.columns)) for m in (*MODELS, *BASELINES)}
         found: Row = choose(name, others | rows, f"model in {self.name}")
@@ -125,9 +125,9 @@ class Experiment:
         Args:
             row, task: which model (None: `main`) on which of the experiment's tasks (None: the first).
             training: entries of `Training` to use instead of the preset's.
-            settings: arguments of the model, with names that begin with "kernel." of its kernel, and with names that
-                begin with "task." of the task.
-            lenient: leave out settings that this row's model does not have, but others of the experiment do.
+            settings: arguments of the model, of its kernel (names with the prefix "kernel.") and of the task (names
+                with the prefix "task.").
+            lenient: ignore settings that this row's model does not have, but others of the experiment do.
         """
         chosen, size = self.row(row or self.main), choose(preset, self.presets, f"preset of {self.name}")
         name = choose(task or self.tasks[0], {t: t for t in self.tasks}, f"task in {self.name}")
@@ -170,7 +170,7 @@ class Experiment:
         changed = {name: value for name, value in given.items() if value != getattr(planned, name)}
         training = replace(planned, **changed)
         if "steps" in changed and "warmup" not in given and planned.steps:
-            # A shorter run warms up for the same share of its steps.
+            # A shorter run warms up for the same fraction of its steps.
             training = replace(training, warmup=round(planned.warmup * min(1, training.steps / planned.steps)))
         if row.model in BASELINES:  # fitted to each context, not trained
             training = replace(training, steps=0)
@@ -178,7 +178,7 @@ class Experiment:
 
 
 def on_task(name: str) -> Experiment:
-    """An experiment with any model on one task, for instance `table`. It has no table of the paper."""
+    """An experiment with any model on one task, for instance `table`. It has no table in the paper."""
     rows = tuple(Row(model, model.upper(), model) for model in MODELS)
     presets = {
         # A first guess for the user's own data, not tuned on any.

@@ -58,12 +58,12 @@ CLIMATE = Experiment(
                 # TE-PT-TNP is slowest, about 3.5 s a step on two cores. With an attention 1.5 times as fast as the
                 # plain formula 1000 steps take 40 minutes.
                 steps=1000,
-                batch_size=4,  # a quarter of the paper's, so that there are enough steps at all
+                batch_size=4,  # a quarter of the paper's, so that there are enough steps
                 learning_rate=5e-4,  # the paper's
                 clip=0.5,  # the paper's
-                schedule="cosine",  # a short run gains most from a rate that ends at zero
+                schedule="cosine",  # better than a constant rate in a short run
                 warmup=50,  # 5 % of the steps
-                precision="float32",  # bfloat16 is ten times slower on a processor that has to emulate it
+                precision="float32",  # bfloat16 is ten times slower on a CPU that emulates it
                 valid_every=250,
                 valid_tasks=64,  # without gradients 16 tasks cost about as much as a step and a half: 4 x 64 are 2 %
             ),
@@ -71,11 +71,11 @@ CLIMATE = Experiment(
         ),
         "paper": Preset(
             Training(
-                steps=500_000,  # 500 epochs; its "10,000 iterations" an epoch are taken for the slip they are in 1-D
+                steps=500_000,  # 500 epochs of 1,000 steps, as in 1-D; its "10,000 iterations" is taken for a misprint
                 batch_size=16,  # 8 for some rows, see above
                 learning_rate=5e-4,
                 clip=0.5,
-                schedule="constant",  # the paper names no schedule and no warm-up
+                schedule="constant",  # the paper mentions no schedule and no warm-up
                 valid_every=1000,  # once an epoch
             ),
             model=MODEL,

@@ -21,7 +21,7 @@ from shiftnp.runs.config import Training
 
 
 def same(mean: float, error: float) -> tuple[Figures, ...]:
-    """The figures of a translation-equivariant model, which are the same for every shift."""
+    """The results of a translation-equivariant model, which are the same for every shift."""
     return ((mean, error),) * 6
 
 
@@ -82,17 +82,17 @@ GP_1D = Experiment(
         "laptop": Preset(
             Training(
                 # TE-TNP and TE-PT-TNP-M32 are slowest: over all context sizes about 2.7 s a step with the plain formula
-                # and two thirds of that in tiles, so that 1200 steps take 35 minutes on two AVX2 cores. Where the
-                # processor has bfloat16, --precision bf16-pairs is meant to be faster still.
+                # and two thirds of that with tiled attention, so that 1200 steps take 35 minutes on two AVX2 cores.
+                # With bfloat16 instructions, --precision bf16-pairs should be faster still.
                 steps=1200,
                 batch_size=16,  # the paper's
                 learning_rate=5e-4,  # the paper's
                 clip=0.5,  # the paper's
-                schedule="cosine",  # a short run gains most from a rate that ends at zero
+                schedule="cosine",  # better than a constant rate in a short run
                 warmup=60,  # 5 % of the steps
-                precision="float32",  # bfloat16 is ten times slower on a processor that has to emulate it
+                precision="float32",  # bfloat16 is ten times slower on a CPU that emulates it
                 valid_every=200,  # six times; 256 tasks cost about five steps, so all of them 3 % of the run
-                valid_tasks=256,  # all there are: their ceiling is known task by task
+                valid_tasks=256,  # the whole validation set, whose ceiling comes with the package
             ),
             model={"dz": 128},  # the paper's; heads, layers and task are the defaults, which are the paper's too
         ),
@@ -102,7 +102,7 @@ GP_1D = Experiment(
                 batch_size=16,
                 learning_rate=5e-4,
                 clip=0.5,
-                schedule="constant",  # the paper names no schedule and no warm-up
+                schedule="constant",  # the paper mentions no schedule and no warm-up
                 valid_every=1000,  # once an epoch
             ),
             model={"dz": 128},

@@ -29,15 +29,15 @@ def on_grid(task: Task) -> dict[str, Any]:
     return {"on_grid": True, "points_per_unit": 1 / task.pitch, "net": "cnn", "layers": 5, "channels": 64}
 
 
-# Heads stay the default, 8 of size 16: the paper changes D_z alone, "relatively small due to the limitations of the
-# hardware". One noise level for all pixels "significantly improves training stability".
+# Heads are the default, 8 of size 16: the paper changes only D_z, "relatively small due to the limitations of the
+# hardware". A homoscedastic likelihood "significantly improves training stability".
 MODEL = {"dz": 32, "likelihood": "homoscedastic"}
 
 IMAGE_COMPLETION = Experiment(
     name="image-completion",
     title="Image completion",
     about=(
-        "MNIST on a canvas of 56 x 56 and CIFAR-10 on one of 64 x 64 pixels, each image at a random place;"
+        "MNIST on a canvas of 56 x 56 and CIFAR-10 on one of 64 x 64 pixels, each image at a random position;"
         " between a hundredth and a third of all pixels are context, the others targets."
         " Equivariance is not needed here, as translations can be learned from the data, but it helps."
     ),
@@ -74,20 +74,20 @@ IMAGE_COMPLETION = Experiment(
                 # TE-PT-TNP-M128 and ConvCNP are slowest, about 3.5 and 1.9 s a step on two cores. With an attention 1.5
                 # times as fast as the plain formula 1000 steps take 40 minutes on T-MNIST and 50 on T-CIFAR10.
                 steps=1000,
-                batch_size=4,  # a quarter of the paper's, so that there are enough steps at all
+                batch_size=4,  # a quarter of the paper's, so that there are enough steps
                 learning_rate=5e-4,  # the paper's
                 clip=0.5,  # the paper's
-                schedule="cosine",  # a short run gains most from a rate that ends at zero
+                schedule="cosine",  # better than a constant rate in a short run
                 warmup=50,  # 5 % of the steps
-                precision="float32",  # bfloat16 is ten times slower on a processor that has to emulate it
+                precision="float32",  # bfloat16 is ten times slower on a CPU that emulates it
                 valid_every=250,
                 # Two batches of whole images, without gradients. Each image costs a quarter of a step of TE-PT-TNP and
                 # 1.7 of RCNP: four validations are 3 % of the longest run, and a fifth of RCNP's, which is short.
                 valid_tasks=32,
             ),
             model=MODEL,
-            # The paper trains on all pixels that are not context. Few give the same gradient on average, and the cost
-            # of RCNP is in proportion to them. Validation and test images always have all their pixels.
+            # The paper trains on all pixels that are not context. A random subset gives an unbiased gradient, and the
+            # cost of RCNP is proportional to it. Validation and test images always have all their pixels.
             task={"targets": 128},
         ),
         "paper": Preset(
@@ -96,7 +96,7 @@ IMAGE_COMPLETION = Experiment(
                 batch_size=16,  # 8 for some rows, see above
                 learning_rate=5e-4,
                 clip=0.5,
-                schedule="constant",  # the paper names no schedule and no warm-up
+                schedule="constant",  # the paper mentions no schedule and no warm-up
                 valid_every=1000,  # once an epoch
             ),
             model=MODEL,

@@ -32,7 +32,7 @@ KOLMOGOROV = Experiment(
     tasks=("kolmogorov",),
     # The paper's table "kolmogorov". It trained RCNP and TE-PT-TNP with batches of 8, the others with 16.
     rows=(
-        # The paper leaves "extreme values" of this baseline out; here they count.
+        # The paper excludes "extreme values" of this baseline; here they are included.
         Row("multi-task-gp", "Multi-task GP", "multi-task-gp", paper=((0.48, 0.02),)),
         Row("cnp", "CNP", "cnp", paper=((-0.97, 0.01),)),
         Row("rcnp", "RCNP", "rcnp", paper=((0.16, 0.02),), paper_batch=8),
@@ -52,26 +52,26 @@ KOLMOGOROV = Experiment(
                 batch_size=4,  # a quarter of the paper's, so that there are enough steps
                 learning_rate=5e-4,  # the paper's
                 clip=0.5,  # the paper's
-                schedule="cosine",  # a short run gains most from a rate that ends at zero
+                schedule="cosine",  # better than a constant rate in a short run
                 warmup=100,  # 5 % of the steps
-                precision="float32",  # bfloat16 is ten times slower on a processor that has to emulate it
+                precision="float32",  # bfloat16 is ten times slower on a CPU that emulates it
                 valid_every=500,
                 # Whole crops, without gradients: each costs half a step of TE-PT-TNP and 1.3 of RCNP, so that four
                 # validations are 3 to 8 % of a run.
                 valid_tasks=32,
             ),
             model=MODEL,
-            # The paper trains on all remaining points, up to 4095. Few give the same gradient on average, and the cost
-            # of RCNP is in proportion to them. Validation and test crops always have all their points.
+            # The paper trains on all remaining points, up to 4095. A random subset gives an unbiased gradient, and the
+            # cost of RCNP is proportional to it. Validation and test crops always have all their points.
             task={"targets": 256},
         ),
         "paper": Preset(
             Training(
-                steps=500_000,  # 500 epochs; its "10,000 iterations" an epoch are taken for the slip they are in 1-D
+                steps=500_000,  # 500 epochs of 1,000 steps, as in 1-D; its "10,000 iterations" is taken for a misprint
                 batch_size=16,  # 8 for some rows, see above
                 learning_rate=5e-4,
                 clip=0.5,
-                schedule="constant",  # the paper names no schedule and no warm-up
+                schedule="constant",  # the paper mentions no schedule and no warm-up
                 valid_every=1000,  # once an epoch
                 valid_tasks=128,  # all there are
             ),

@@ -1,4 +1,4 @@
-"""Settings as the command line has them: `dz=64` of the model, `kernel.band=0.2,26` of its kernel, `task.noise=0.1`."""
+"""Settings on the command line: `dz=64` of the model, `kernel.band=0.2,26` of its kernel, `task.noise=0.1`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shiftnp.tasks import TASKS
 
 
 class Settings(NamedTuple):
-    """Settings by what they belong to, with names that no longer have a prefix."""
+    """Settings of model, kernel and task, with names without prefix."""
 
     model: dict[str, Any]
     kernel: dict[str, Any]
@@ -23,7 +23,7 @@ class Settings(NamedTuple):
 
 
 def split(settings: Mapping[str, Any]) -> Settings:
-    """Settings of the model, of its kernel (`kernel.NAME`) and of the task (`task.NAME`)."""
+    """Splits settings by prefix: those of the model, of its kernel (`kernel.NAME`) and of the task (`task.NAME`)."""
     found = Settings({}, {}, {})
     for name, value in settings.items():
         prefix, dot, rest = name.partition(".")
@@ -35,18 +35,18 @@ def split(settings: Mapping[str, Any]) -> Settings:
 
 
 def argument_of(setting: str) -> str:
-    """The argument of the model that a setting is, or, for those of the kernel, is part of."""
+    """The argument of the model that a setting changes: `kernel` for the settings of the kernel."""
     return "kernel" if setting.startswith("kernel.") else setting
 
 
 def model_parameters(model: str) -> list[str]:
-    """The settings of a model or baseline."""
+    """The names of the settings of a model or baseline."""
     made = BASELINES[model] if model in BASELINES else MODELS[model]
     return [name for name in parameters(made) if name not in ("dx", "dy")]
 
 
 def check_settings(given: Settings, model: str, task: str) -> None:
-    """Refuses names that model and task do not have, and values of a wrong type."""
+    """Raises a ValueError for names that model and task do not have, and for values of a wrong type."""
     known, of_task = model_parameters(model), parameters(TASKS[task])
     for name, value in given.model.items():
         if name in of_task and name not in known:
@@ -75,12 +75,12 @@ def merge_kernel(kernel: str | Mapping[str, Any], arguments: Mapping[str, Any]) 
 
 
 def default_kernel(model: str) -> Any:
-    """The kernel that a model has unless another is chosen."""
+    """The default kernel of a model."""
     return parameters(MODELS[model])["kernel"].default
 
 
 def written(value: Any) -> str:
-    """A value as one would type it."""
+    """A value as it is written on the command line."""
     if isinstance(value, Mapping):
         return json.dumps(value)
     return ",".join(map(written, value)) if isinstance(value, tuple) else str(value)

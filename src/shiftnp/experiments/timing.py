@@ -3,9 +3,9 @@
     shiftnp bench train --out timing.json     # prints the table, and writes it
     shiftnp train timing                      # the same into runs/timing/laptop/timing.json
 
-Nothing is trained: steps of every model are timed in turn, see `shiftnp.bench.train`. Cost: a few minutes for 20
-rounds on two idle cores. Figures to expect: TE-TNP 2.39 and TE-PT-TNP-M32 1.69 times the TNP in the paper, on a GPU;
-those of a CPU are not measured on an idle machine yet, and need not be the same.
+Nothing is trained: steps of all models are timed in rounds, see `shiftnp.bench.train`. Cost: a few minutes for 20
+rounds on two idle cores. Ratios to expect: TE-TNP 2.39 and TE-PT-TNP-M32 1.69 times the TNP in the paper, on a GPU;
+those of a CPU are not measured on an idle machine yet, and may differ.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TIMING = Experiment(
     rows=tuple(timed(name) for name in HOURS),
     main="te-tnp",
     columns=(Column("Relative time", "gp-1d", "time"),),
-    presets=GP_1D.presets,  # models and batches of both are alike; of their settings only the precision may differ
+    presets=GP_1D.presets,  # models and batches are the same in both; only the precision may be changed
     test_sets=lambda task: {},
     unit="training time, relative to TNP",
     bench="train",

@@ -1,4 +1,4 @@
-"""Attention kernels: how the score of a pair depends on contents and displacement.
+"""Attention kernels: how the attention score of a pair depends on embeddings and displacement.
 
 A kernel is a frozen dataclass with its own arguments; `kernel="mlp"`, `kernel=Rotary(frequencies=32)` and
 `kernel={"name": "rotary", "frequencies": 32}` (what configs and checkpoints hold) all choose one. Adding a kernel is
@@ -20,7 +20,7 @@ KERNELS: Registry[type[Kernel]] = Registry("kernel", {kernel.name: kernel for ke
 
 
 def make_kernel(kernel: str | Mapping[str, Any] | Kernel) -> Kernel:
-    """The kernel that a name, a JSON object with its `name` and arguments, or a kernel itself stands for."""
+    """Makes a kernel from its name or from a JSON object with its `name` and arguments; a kernel is returned as is."""
     if isinstance(kernel, Kernel):
         return kernel
     if not isinstance(kernel, str | Mapping):

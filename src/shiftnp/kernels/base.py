@@ -1,4 +1,4 @@
-"""What an attention kernel is."""
+"""Base classes of attention kernels: `Kernel` and `ContextHook`."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class AttentionSize(NamedTuple):
 
 
 class ContextHook(nn.Module, ABC):
-    """Something that a kernel computes once for each data set, before the first attention layer.
+    """A module that a kernel applies once to each data set, before the first attention layer.
 
-    It may add to tokens (`z`), to attention scores (`attention_bias`) and hand the kernel a `summary` of the data set,
-    from which it takes, for instance, phases. All three travel with the tokens.
+    It may add to embeddings (`z`) and to attention scores (`attention_bias`), and compute a `summary` of the data set,
+    from which the attention modules take, for instance, phases. All three are fields of the tokens.
     """
 
     @abstractmethod
     def context(self, tokens: Tokens, c: Context) -> Tokens:
-        """The context tokens with what the hook adds."""
+        """The context tokens with the hook's additions."""
 
     @abstractmethod
     def targets(self, tokens: Tokens, context: Tokens) -> Tokens:
-        """The target tokens with what the hook adds, given the context tokens as `context` returned them."""
+        """The target tokens with the hook's additions, given the context tokens that `context` returned."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Kernel(ABC):
     """A translation-equivariant attention kernel: which module computes attention, with which arguments.
 
     Its attention module maps `(q: Tokens, k: Tokens, mask: AttentionMask)` to the update of the query tokens
-    `[b, nq, dz]` and their new `offset` `[b, nq, dx]` (None: as before), and sees positions through displacements only.
+    `[b, nq, dz]` and their new `offset` `[b, nq, dx]` (None: as before), and uses positions through displacements only.
     """
 
     name: ClassVar[str]
@@ -61,18 +61,18 @@ class Kernel(ABC):
         """A new attention module.
 
         Args:
-            location_update: whether queries move (eq. 8).
+            location_update: whether the positions of queries are updated (eq. 8).
         """
 
     def make_block(self, size: AttentionSize, location_update: bool, ff_layers: int) -> MakeBlock:
-        """A function that makes new attention blocks with this kernel."""
-        return lambda moves: Block(self.attention(size, moves and location_update), size.dz, ff_layers)
+        """A function that makes new transformer blocks with this kernel."""
+        return lambda updates: Block(self.attention(size, updates and location_update), size.dz, ff_layers)
 
     def hook(self, size: AttentionSize) -> ContextHook | None:
-        """What the kernel computes of each data set beforehand; None: nothing."""
+        """The module that the kernel applies to each data set before the first layer; None: none."""
         return None
 
     def to_json(self) -> str | dict[str, Any]:
-        """The kernel as plain data, which `make_kernel` takes back."""
+        """The kernel as plain data, from which `make_kernel` makes it again."""
         arguments = asdict(self)
         return {"name": self.name, **arguments} if arguments else self.name

@@ -1,10 +1,10 @@
 """Phase folding: how well a period explains a data set.
 
 The data are folded modulo the period of a candidate frequency `w`, and every observation is predicted from the others
-by a Nadaraya-Watson smoother over phase with weights `cos^2m(w . d / 2)`: one where a whole number of periods lies
-between two points, nearly zero elsewhere. The leave-one-out squared error scores the candidate, as in phase dispersion
-minimisation (Stellingwerf, 1978). Only displacements `d` enter, so the score is translation invariant. A low frequency
-folds nothing, and the smoother is then an ordinary one over neighbours.
+by a Nadaraya-Watson smoother over phase with weights `cos^2m(w . d / 2)`: one if two points are an integer number of
+periods apart, nearly zero at other phases. The leave-one-out squared error scores the candidate, as in phase dispersion
+minimisation (Stellingwerf, 1978). Only displacements `d` enter, so the score is translation invariant. If the period of
+the candidate is longer than the data, this is an ordinary kernel smoother.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor
 SHARPNESS = 16
 """`m`: at 16 the weights are those of a Gaussian window whose standard deviation is an eighteenth of the period."""
 PSEUDO_COUNT = 0.03
-"""Shrinkage: the weight of one more observation, zero, without which few points would be predicted from nearly none."""
+"""Shrinkage: weight of an additional observation of zero, for points that have hardly any neighbours in phase."""
 DAMPING = 0.02
-"""Of Gauss-Newton steps, which a few noisy observations would otherwise make wild."""
+"""Damping (Levenberg-Marquardt) of Gauss-Newton steps, which are unstable with few noisy observations."""
 MOST_PAIRS = 1 << 22
-"""Pairs of observations held at once; where there are more, rows go in chunks."""
+"""Pairs of observations in memory at once; if there are more, rows are processed in chunks."""
 
 
 def fold_errors(
@@ -65,13 +65,13 @@ def gauss_newton_step(
     """A frequency vector with a smaller leave-one-out error: one damped Gauss-Newton step over all pairs.
 
     Args:
-        reach: no component changes by more than this.
-        free: components that may change at all.
+        reach: largest change of a component.
+        free: components that may change.
     """
     b, n, _ = x.shape
     normal = x.new_zeros(b, len(free), len(free))
     right = x.new_zeros(b, len(free))
-    # An exported program has no chunks: its sizes are not known yet.
+    # An exported program has no chunks, as its sizes are dynamic.
     if torch.compiler.is_exporting() or b * n * n <= MOST_PAIRS:
         chunks = [(0, slice(None))]
     else:
@@ -91,7 +91,7 @@ def gauss_newton_step(
         jacobian = (observed[:, own] / total)[..., None] * jacobian
         normal = normal + torch.einsum("biyx,biyz->bxz", jacobian, jacobian)
         right = right + torch.einsum("biyx,biy->bx", jacobian, y[:, own] - mean)
-    damping = DAMPING * (1 + observed.sum((1, 2))) / reach.square()  # in the units of what it is added to
+    damping = DAMPING * (1 + observed.sum((1, 2))) / reach.square()  # in the units of the normal matrix
     normal = normal + torch.diag_embed(damping[:, None].expand(-1, len(free)))
     step = torch.linalg.solve(normal, right).clamp(-reach, reach)
     columns = list(vector.unbind(-1))

@@ -16,12 +16,12 @@ from shiftnp.geometry import Geometry
 class FrequencyBank(nn.Module):
     """Frequency vectors `w_hr` for each head, of given lengths at initialisation and in random directions.
 
-    Along a dimension of period `P` only whole multiples of `2 pi / P` are continuous across the seam, so there the
-    nearest ones are kept fixed, as integers: `2 pi / P` is multiplied in the precision of the data.
+    Along a dimension of period `P` only integer multiples of `2 pi / P` are periodic, so frequencies are rounded to the
+    nearest ones and stay fixed. They are stored as integers, so that `2 pi / P` has the precision of the data.
 
     Args:
-        lengths: radians per unit of input.
-        learned: False: all vectors are fixed, and point into one half-space.
+        lengths: lengths of the frequency vectors, in radians per unit of input.
+        learned: whether the vectors are learned. If not, they are fixed and point into one half-space.
     """
 
     def __init__(self, lengths: Float[Tensor, "h r"], dims: int, geometry: Geometry, learned: bool = True) -> None:
@@ -47,7 +47,7 @@ class FrequencyBank(nn.Module):
                         f"band ends before the first frequency of a period of {2 * math.pi / fundamental:g}: it must"
                         f" reach {fundamental:.3g} radians per unit of input, better several times that."
                     )
-                if not along.any():  # a few vectors may all point in other directions by chance
+                if not along.any():  # with few vectors, all may have a zero harmonic here by chance
                     along[-1, -1] = 1
 
     def vectors(self, dtype: torch.dtype) -> Float[Tensor, "h r dx"]:
@@ -72,7 +72,7 @@ def harmonic_phases(
 
 
 def angles(x: Float[Tensor, "*any n dx"], vectors: Float[Tensor, "*more r dx"]) -> Float[Tensor, "*all n r"]:
-    """`w . x`, summed product by product: matrix products may be allowed a rounding that a phase cannot afford."""
+    """`w . x` without a matrix product, which may run in reduced precision (TF32), too coarse for a phase."""
     parts = [x[..., i, None] * vectors[..., i] for i in range(x.shape[-1])]
     return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
 

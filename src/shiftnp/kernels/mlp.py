@@ -1,4 +1,4 @@
-"""The paper's kernel: an MLP of the content scores and the displacement of every pair."""
+"""The paper's attention kernel: an MLP of the dot-product scores and the displacement of every pair."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PairwiseMLP(Kernel):
     name: ClassVar[str] = "mlp"
 
     def attention(self, size: AttentionSize, location_update: bool) -> PairwiseMLPAttention:
-        """A new attention module; with `location_update` queries move by eq. 8."""
+        """A new attention module; with `location_update` the positions of queries are updated by eq. 8."""
         return PairwiseMLPAttention(size, location_update)
 
 
@@ -37,7 +37,7 @@ class PairwiseMLPAttention(nn.Module):
     """
 
     backend: ClassVar[str] = "tiled"
-    """How it is computed: "tiled", or "reference", the specification that the former is tested against."""
+    """Implementation: "tiled", or "reference", the plain formula that "tiled" is tested against."""
 
     def __init__(self, size: AttentionSize, location_update: bool) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class PairwiseMLPAttention(nn.Module):
     def forward(
         self, q: Tokens, k: Tokens, mask: AttentionMask
     ) -> tuple[Float[Tensor, "b nq dz"], Float[Tensor, "b nq dx"] | None]:
-        # Loops over tiles depend on sizes, which an exported program leaves open.
+        # Loops over tiles depend on sizes, which are dynamic in an exported program.
         plain = self.backend == "reference" or torch.compiler.is_exporting()
         dense = self._reference if plain else self._tiled
         out, step = local.attend(dense, *self.heads.project(q.z, k.z), q.positions, k.positions, mask)

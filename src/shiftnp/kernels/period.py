@@ -1,13 +1,13 @@
-"""Period search: what a rotary kernel can know of a data set's power spectrum, wherever the data lie.
+"""Period search: translation-invariant features of a data set's power spectrum, for the rotary kernel.
 
 A shift of the data multiplies `sum_k y_k exp(i w . x_k)` by a phase, so its squared modulus, the power at `w` (the
 Lomb-Scargle periodogram is its least-squares form), is translation invariant. Candidate frequencies weighted by their
 power, `sum_r P_r cos(w_r . d)`, add up to the autocorrelation of the data at displacement `d` (Wiener-Khinchin). As an
-additive attention bias it lets a query attend to where the data resemble what they are here.
+additive attention bias it lets a query attend to points with which its own value is correlated.
 
-The frequency with most power need not be the fundamental, with whose period the data repeat. That one is found by phase
-folding (`folding.py`), and its harmonics replace the learned frequencies in half of the heads: to these, a periodic
-function is what a smooth one is to the others.
+The frequency with most power need not be the fundamental frequency of a periodic function. The fundamental is found by
+phase folding (`folding.py`), and its harmonics replace the learned frequencies in half of the heads: these treat a
+periodic function as a smooth function of its phase.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context, Tokens
 
 POWER_FLOOR = 0.02
-"""Added to every power before its logarithm: half of what noise of standard deviation 0.2 gives."""
+"""Added to every power before its logarithm: half the power of noise with standard deviation 0.2."""
 ERROR_FLOOR = 0.01
-"""Added to every leave-one-out error before its logarithm: a quarter of the variance of such noise."""
+"""Added to every leave-one-out error before its logarithm: a quarter of the variance of the same noise."""
 STEPS = 2
-"""Gauss-Newton steps towards the fundamental."""
+"""Gauss-Newton steps that refine the fundamental frequency."""
 
 
 class SpectralSummary(NamedTuple):
-    """What is known of the spectrum of each data set.
+    """Summary of the power spectrum of each data set.
 
     Attributes:
-        weights: of the candidate frequencies, by their power and by how well they fold the data; both sum to one.
-        fundamental: frequency vector that folds the data best; it need not be one of the candidates.
-        embedding: of the spectrum, to be added to tokens.
+        weights: weights of the candidate frequencies, by power and by leave-one-out error; each of the two sums to one.
+        fundamental: frequency vector with the smallest leave-one-out error; it need not be one of the candidates.
+        embedding: embedding of the spectrum, to be added to tokens.
         keys: cosine and sine of every candidate at the context points, relative to `centre`.
         centre: mean of the context inputs.
     """
@@ -53,25 +53,25 @@ class SpectralSummary(NamedTuple):
     centre: Float[Tensor, "b 1 dx"]
 
     def autocorrelation(self, queries: Float[Tensor, "b nq r2"]) -> LowRankBias:
-        """`sum_r weight_r cos(w_r . (x_q - x_k))` with every context point, for both kinds of weights."""
+        """`sum_r weight_r cos(w_r . (x_q - x_k))` for queries and all context points, with both kinds of weights."""
         weights = torch.cat([self.weights, self.weights], -1).to(queries.dtype)[:, :, None]
         return LowRankBias.of(weights * queries[:, None], self.keys)
 
 
 class PeriodSearch(ContextHook):
-    """Weights of `n` candidate frequencies in a data set, its fundamental, and an embedding for its tokens.
+    """Context hook that weights `n` candidate frequencies, finds the fundamental and embeds the spectrum in tokens.
 
     Args:
-        n: number of candidates, in all directions, their lengths evenly spaced up to the end of `band`. The phases of
-            two neighbours should not drift apart by more than two radians over the context: `2 n > band[1] * length`
-            with one input, and far more with several.
+        n: number of candidates in random directions, with lengths evenly spaced up to the end of `band`. The phases of
+            adjacent candidates should differ by at most two radians over the context: `2 n > band[1] * length` with
+            one input, and far more candidates with several.
     """
 
     def __init__(self, n: int, band: tuple[float, float], size: AttentionSize) -> None:
         super().__init__()
         self.geometry = size.geometry
         lengths = torch.linspace(float(band[1]) / n, float(band[1]), n)[None]
-        # Learned candidates would cost more than all the rest of the model.
+        # Candidates are fixed: gradients through them would cost more than the rest of the model.
         self.candidates = FrequencyBank(lengths, size.dims, size.geometry, learned=False)
         self.spacing: Tensor
         spacing = _spacing(self.candidates.vectors(torch.float32)[0]).clamp(max=float(band[1]))
@@ -88,10 +88,10 @@ class PeriodSearch(ContextHook):
         """Context tokens with the embedding of their spectrum and the autocorrelation among them."""
         centre = Geometry.centre(tokens.positions.x, tokens.mask)
         x = self._relative(tokens, centre)
-        there = c.is_there[..., None].to(c.y.dtype)
+        present = c.is_there[..., None].to(c.y.dtype)
         with torch.autocast(x.device.type, enabled=False):  # bfloat16 is too coarse to rank candidates
-            y, observed, there = (t.to(x.dtype) for t in (c.y, c.observed, there))
-            summary = self.summarise(x, y, observed, there, centre)
+            y, observed, present = (t.to(x.dtype) for t in (c.y, c.observed, present))
+            summary = self.summarise(x, y, observed, present, centre)
         bias = summary.autocorrelation(summary.keys)
         return tokens._replace(z=tokens.z + summary.embedding, summary=summary, attention_bias=bias)
 
@@ -120,9 +120,9 @@ class PeriodSearch(ContextHook):
         there: Float[Tensor, "b n 1"],
         centre: Float[Tensor, "b 1 dx"],
     ) -> SpectralSummary:
-        """The spectra of contexts at `x`, relative to their `centre`."""
+        """Summarises the spectra of contexts with inputs `x` relative to their `centre`."""
         count, points = observed.sum(1, keepdim=True), there.sum(1, keepdim=True)
-        # One more point at zero, where the prior is, so that a single observation is not its own mean.
+        # An additional observation of zero, the prior mean, so that a single observation is not its own mean.
         y = (y - (y * observed).sum(1, keepdim=True) / (count + 1)) * observed
         values = torch.cat([y, there], -1) / torch.cat([count, points], -1).clamp(min=1).sqrt()
         vectors, keys = self.candidates.vectors(x.dtype)[0], self._phases(x)
@@ -131,12 +131,12 @@ class PeriodSearch(ContextHook):
         level = torch.stack([power[:, :-1].mean(1), power[:, -1]], 1).add(POWER_FLOOR).log()
         error = fold_errors(angles(x, vectors), y, observed).add(ERROR_FLOOR).log()
 
-        seen = torch.cat([level.flatten(1), error, points[:, 0].clamp(min=1).log()], -1).to(self.embed.dtype)
-        refined = self.refine(seen).unflatten(-1, (2, -1)).to(x.dtype)
-        # The second is the log-likelihood of the errors, each candidate with the noise that suits it best.
+        spectrum = torch.cat([level.flatten(1), error, points[:, 0].clamp(min=1).log()], -1).to(self.embed.dtype)
+        refined = self.refine(spectrum).unflatten(-1, (2, -1)).to(x.dtype)
+        # The second is the log-likelihood of the errors, with the maximum-likelihood noise of each candidate.
         measured = torch.stack([level[:, 0], -0.5 * count.sum(-1) * error], 1)
         weights = (self.sharpness[:, None] * measured + refined).softmax(-1)
-        embedding = self.embed(torch.cat([seen, weights[:, 1].to(seen.dtype)], -1))[:, None]
+        embedding = self.embed(torch.cat([spectrum, weights[:, 1].to(spectrum.dtype)], -1))[:, None]
         fundamental = self._fundamental(vectors, weights[:, 1], x, y, observed)
         return SpectralSummary(weights, fundamental, embedding, keys, centre)
 
@@ -149,9 +149,9 @@ class PeriodSearch(ContextHook):
         observed: Float[Tensor, "b n dy"],
     ) -> Float[Tensor, "b dx"]:
         """The best candidate, averaged with its neighbours and refined by Gauss-Newton. No gradient flows through."""
-        # Where all weights are equal, as with a single observation, round-off must not decide.
-        even = 1e-4 * torch.arange(len(vectors), dtype=x.dtype, device=x.device)
-        best = vectors[(weights.log() - even).argmax(-1)]
+        # If all weights are equal, as with a single observation, the lowest frequency wins, not rounding errors.
+        tie_break = 1e-4 * torch.arange(len(vectors), dtype=x.dtype, device=x.device)
+        best = vectors[(weights.log() - tie_break).argmax(-1)]
         reach = self.spacing.to(x.dtype)
         near = (vectors - best[:, None]).square().sum(-1) < (2.5 * reach).square()
         weight = weights * near
@@ -163,6 +163,6 @@ class PeriodSearch(ContextHook):
 
 
 def _spacing(vectors: Float[Tensor, "r dx"]) -> Float[Tensor, ""]:
-    """Median distance of a candidate to the next."""
+    """Median distance of a candidate to its nearest neighbour."""
     apart = torch.cdist(vectors, vectors)
     return apart.where(apart > 0, math.inf).min(-1).values.median()

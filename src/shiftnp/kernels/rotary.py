@@ -31,8 +31,8 @@ class Rotary(Kernel):
         frequencies: number of frequencies in the scores of a head.
         band: smallest and largest frequency at initialisation, in radians per unit of input.
         window: whether scores have a query-dependent Gaussian locality bias.
-        period_search: number of candidate frequencies of the period search, see `PeriodSearch` (0: none). It looks at
-            the whole context, so it excludes a `radius`.
+        period_search: number of candidate frequencies of the period search, see `PeriodSearch` (0: none). It uses the
+            whole context, so it cannot be combined with a `radius`.
     """
 
     name: ClassVar[str] = "rotary"
@@ -54,12 +54,12 @@ class Rotary(Kernel):
             raise ValueError(f"window must be true or false, got {self.window!r}.")
 
     def attention(self, size: AttentionSize, location_update: bool) -> RotaryAttention:
-        """A new attention module; with `location_update` each head pulls queries towards the mean position of what it
-        attends to."""
+        """A new attention module; with `location_update` each head shifts queries along the displacement to the mean
+        position of the keys it attends to."""
         return RotaryAttention(self, size, location_update)
 
     def hook(self, size: AttentionSize) -> PeriodSearch | None:
-        """The period search, if there is one."""
+        """The period search, or None if it is off."""
         if not self.period_search:
             return None
         if size.geometry.radius is not None:
@@ -70,7 +70,7 @@ class Rotary(Kernel):
 
 
 class RotaryAttention(nn.Module):
-    """Translation-equivariant multi-head attention at the cost of the plain one, see `attention/rotary.py`.
+    """Translation-equivariant multi-head attention at the cost of plain attention, see `attention/rotary.py`.
 
     With a period search the last half of the heads rotate by harmonics of the data set's fundamental instead of by
     learned frequencies, and scores have the data's autocorrelation as a gated additive bias.
@@ -103,7 +103,7 @@ class RotaryAttention(nn.Module):
             return self.heads.split(z).to(dtype)
 
         zq, zk, v = (t.to(dtype) for t in self.heads.project(q.z, k.z))
-        # Only displacements count, so the origin may be anything that moves with the data.
+        # Only displacements matter, so any translation-equivariant origin will do.
         centre = Geometry.centre(k.positions.x, k.mask)
         xk = self.geometry.relative(k.positions, centre, dtype)
         shared = q.x is k.x and q.offset is k.offset  # self-attention
@@ -113,7 +113,7 @@ class RotaryAttention(nn.Module):
         of_q = [zq * zq.shape[-1] ** -0.5, rotate_q(split(self.to_q_rotary(q.z)) * self.frequencies**-0.5)]
         of_k = [zk, rotate_k(split(self.to_k_rotary(k.z)))]
         if self.to_locality is not None:
-            of_q.append(softplus(split(self.to_locality(q.z))))  # taken off again by `_attend`
+            of_q.append(softplus(split(self.to_locality(q.z))))  # an extra channel, which `_attend` removes
         gains = None if self.to_bias_gain is None else split(self.to_bias_gain(q.z))
         rotation = None
         if self.value_frequencies is not None:
@@ -152,8 +152,8 @@ class RotaryAttention(nn.Module):
         centre: Float[Tensor, "b 1 dx"],
         lowest: int,
     ) -> Rotation:
-        """By learned frequencies at the tokens' present positions; in harmonic heads by harmonics of the data, two
-        planes each from the lowest one, at the positions where the tokens were when these were found."""
+        """Rotations by learned frequencies at the current positions of the tokens; in harmonic heads by harmonics of
+        the fundamental, from `lowest` upwards with two planes each, at the initial positions."""
         rotation = bank(x)
         if not self.harmonic_heads:
             return rotation
@@ -179,37 +179,37 @@ class RotaryAttention(nn.Module):
         if self.to_locality is not None:
             q, width = q[..., :-1], q[..., -1:]
             if pairs is None:
-                # As a product. With a mask it is computed pair by pair, since neighbours may lie in a domain so long
-                # that squares of positions round their distance away.
+                # The bias as a dot product. With a mask it is computed pair by pair, since on a very long domain the
+                # squares of positions are too large for the distance between neighbours to survive rounding.
                 centre = Geometry.centre(at_k.x, None)
                 x = (self.geometry.relative(at, centre, q.dtype) for at in (at_q, at_k))
                 near_q, near_k = (_to_heads(f, q) for f in self.geometry.chord_factors(*x))
                 q, k, width = torch.cat([q, width * near_q], -1), torch.cat([k, near_k], -1), None
 
-        def some(rows: slice) -> Tensor:
+        def attend_rows(rows: slice) -> Tensor:
             terms: list[tuple[Tensor, Tensor]] = []
             if gains is not None and maps is not None:
                 terms += zip(gains[:, :, rows].split(1, -1), maps.rows(rows).unbind(1), strict=True)
-            seen = pairs if pairs is None or pairs.shape[1] == 1 else pairs[:, rows]
+            mask = pairs if pairs is None or pairs.shape[1] == 1 else pairs[:, rows]
             if width is not None:
                 at = Positions(at_q.x[:, rows], None if at_q.offset is None else at_q.offset[:, rows])
                 d = self.geometry.displacement(at, at_k, q.dtype)
                 terms.append((-width[:, :, rows], self.geometry.squared_chord(d)))
-            return attend(q[:, :, rows], k, v, seen, terms)
+            return attend(q[:, :, rows], k, v, mask, terms)
 
         b, h, nq, _ = q.shape
         if bias.in_one_piece(b * h * nq * k.shape[2]):
-            return some(slice(None))
+            return attend_rows(slice(None))
         size = max(1, bias.MOST_SCORES // (b * h * k.shape[2]))
         chunks = [slice(i, i + size) for i in range(0, nq, size)]
         if torch.is_grad_enabled():  # scores are recomputed in the backward pass, not kept
-            return torch.cat([checkpoint(some, rows, use_reentrant=False) for rows in chunks], 2)
-        return torch.cat([some(rows) for rows in chunks], 2)
+            return torch.cat([checkpoint(attend_rows, rows, use_reentrant=False) for rows in chunks], 2)
+        return torch.cat([attend_rows(rows) for rows in chunks], 2)
 
 
 def _bias_gains(dz: int, heads: int) -> nn.Linear:
-    """Gains of the two autocorrelation maps: at initialisation half of the heads use the one, half the other, each to
-    another degree."""
+    """Gains of the two autocorrelation maps: at initialisation half of the heads use the first, half the second, each
+    head with a different gain."""
     layer, half = nn.Linear(dz, 2 * heads), (heads + 1) // 2
     bias = torch.zeros(heads, 2)
     bias[:half, 0] = torch.linspace(0, 2, half)

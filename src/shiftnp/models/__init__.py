@@ -1,4 +1,4 @@
-"""Every model of the paper behind one contract. Adding one is one file and one line here."""
+"""All models of the paper, with one interface (`NeuralProcess`). Adding one is one file and one line here."""
 
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from shiftnp.models.tnp import TNP
 
 
 class ModelClass(Protocol):
-    """What all model classes have in common: the first two arguments, and whether they are equivariant."""
+    """Type of the model classes: their first two arguments, and whether they are translation equivariant."""
 
     is_equivariant: bool
 

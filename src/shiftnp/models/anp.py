@@ -15,6 +15,8 @@ from shiftnp.nn.tokens import Context, PlainTokens, Tokens
 
 
 class Memory(NamedTuple):
+    """The encoded context: values (tokens), keys (embedded inputs) and mask of the cross-attention."""
+
     values: Float[Tensor, "b n dz"]
     keys: Float[Tensor, "b n dz"]
     mask: Tensor | None
@@ -23,8 +25,8 @@ class Memory(NamedTuple):
 class ANP(NeuralProcess):
     """Attentive neural process, deterministic path (Kim et al., 2019).
 
-    Self-attention among context tokens, then one attention in which queries are target places, keys are context places
-    and values are context tokens; decoded together with `x_t`.
+    Self-attention among context tokens, then cross-attention whose queries are embedded target inputs, whose keys are
+    embedded context inputs and whose values are context tokens; decoded together with `x_t`.
 
     Args:
         dx, dy: number of inputs and outputs.

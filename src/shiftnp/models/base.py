@@ -1,4 +1,4 @@
-"""The contract that every model keeps: `model(xc, yc, xt, mask) -> Distribution`."""
+"""The base class of all models and their interface: `model(xc, yc, xt, mask) -> Distribution`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context
 
 MAY_BE_ZERO = ("components", "hidden", "ff_layers")
-"""Sizes that may be zero; all other whole numbers that models take as arguments are at least one."""
+"""Integer arguments of models that may be zero; all others are at least one."""
 
 
 class Encoded(NamedTuple):
-    """What `encode` returns: the memory of the contexts of `tasks` data sets."""
+    """The result of `encode`: the encoded contexts (memory) of `tasks` data sets."""
 
     memory: Any
     tasks: int
@@ -35,12 +35,12 @@ class Encoded(NamedTuple):
 class NeuralProcess(nn.Module, ABC):
     """A map from a context set and target inputs to a predictive distribution.
 
-    A model defines how a context is embedded and how a target then reads it; checks, decoder, likelihood and sampling
-    are here. `model.config` holds the arguments it was made with, as plain data.
+    A subclass defines how the context is embedded and how targets are embedded given the context; checks, decoder,
+    likelihood and sampling are here. `model.config` holds the constructor's arguments as plain data.
 
     Args:
         dx, dy: number of inputs and outputs.
-        d_embed: size of what `embed_targets` returns.
+        d_embed: number of channels of the embeddings that `embed_targets` returns.
         width: width of the decoder's two hidden layers.
         likelihood: "heteroscedastic", "homoscedastic" or "mixture" (of `components` Gaussians).
         variance_floor: added to every variance.
@@ -51,7 +51,8 @@ class NeuralProcess(nn.Module, ABC):
     """Whether a shift of all inputs leaves predictions unchanged."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Checks the sizes and records the arguments of every model, which is what a run folder rebuilds it from."""
+        """Wraps the constructor of every model: checks its sizes and records its arguments in `config`, from which
+        checkpoints are loaded."""
         super().__init_subclass__(**kwargs)
         init, signature = cls.__init__, inspect.signature(cls.__init__)
 
@@ -89,22 +90,22 @@ class NeuralProcess(nn.Module, ABC):
         self.likelihood = make_likelihood(likelihood, dy, variance_floor, components)
         self.decoder = MLP(d_embed, self.likelihood.d_in, width)
 
-    # --- what a model has to say ---------------------------------------------------------------------------------
+    # --- what a model implements ---------------------------------------------------------------------------------
 
     @abstractmethod
     def embed_context(self, c: Context) -> Any:
-        """Everything about the context that targets need, computed once.
+        """Encodes the context, once for any number of targets, into a memory of any type.
 
-        `predict` sizes its chunks by its attribute `keys_per_target`, the number of tokens that a target attends to,
-        if it has one, else by the number of context points.
+        `predict` chooses the size of its chunks by the memory's attribute `keys_per_target`, the number of tokens that
+        a target attends to, if it has one, else by the number of context points.
         """
 
     @abstractmethod
     def embed_targets(self, memory: Any, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt d"]:
-        """What each target reads from the memory, independently of all other targets."""
+        """Embeds each target given the memory, independently of all other targets."""
 
     def target_order(self, memory: Any, xt: Float[Tensor, "1 nt dx"]) -> Int[Tensor, " nt"] | None:
-        """An order of targets in which `predict` is fastest, if there is one: neighbours one after the other."""
+        """The permutation of targets with which `predict` is fastest, neighbours next to each other; None: any."""
         return None
 
     @property
@@ -117,7 +118,7 @@ class NeuralProcess(nn.Module, ABC):
         """Precision of the weights."""
         return self.decoder.dtype
 
-    # --- what a user calls ---------------------------------------------------------------------------------------
+    # --- public interface ----------------------------------------------------------------------------------------
 
     def forward(self, xc: Tensor, yc: Tensor, xt: Tensor, mask: Tensor | None = None) -> Distribution:
         """Predicts at the targets.
@@ -126,7 +127,7 @@ class NeuralProcess(nn.Module, ABC):
             xc: context inputs `[b, nc, dx]`; `nc` may be 0.
             yc: context outputs `[b, nc, dy]`; NaN where a channel was not observed.
             xt: target inputs `[b, nt, dx]`.
-            mask: `[b, nc]`, True = this context point is there. None: all are.
+            mask: `[b, nc]`, True for context points, False for padding. None: no padding.
 
         Returns:
             a distribution of batch shape `[b, nt]` and event shape `[dy]`.
@@ -135,7 +136,7 @@ class NeuralProcess(nn.Module, ABC):
         return self.distribution(self._context(xc, yc, mask), xt)
 
     def encode(self, xc: Tensor, yc: Tensor, mask: Tensor | None = None) -> Encoded:
-        """The first half of `forward`: reads the context once, for any number of calls to `decode`."""
+        """The first half of `forward`: encodes the context once, for any number of calls to `decode`."""
         check_context(xc, yc, mask, self.dx, self.dy, self.is_equivariant)
         return Encoded(self.embed_context(self._context(xc, yc, mask)), len(xc))
 
@@ -145,19 +146,19 @@ class NeuralProcess(nn.Module, ABC):
         return self.likelihood(self._decode(encoded.memory, xt))
 
     def check(self, xc: Tensor, yc: Tensor, xt: Tensor, mask: Tensor | None = None) -> None:
-        """Refuses bad arguments of `forward`, in one sentence that names the argument."""
+        """Validates the arguments of `forward`; raises a ValueError that names the invalid one."""
         check_points("xt", xt, self.dx)
         check_context(xc, yc, mask, self.dx, self.dy, self.is_equivariant)
         check_targets(xt, self.dx, self.is_equivariant, len(xc))
 
     def distribution(self, c: Context, xt: Float[Tensor, "b nt dx"]) -> Distribution:
-        """`forward` beyond its boundary: a function without checks, whose control flow depends on shapes alone.
-        `shiftnp.export` traces it."""
+        """`forward` without input validation: its control flow depends on shapes only, so that `shiftnp.export` can
+        trace it."""
         return self.likelihood(self._decode(self.embed_context(c), xt))
 
     def _decode(self, memory: Any, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt d"]:
         raw = self.decoder(self.embed_targets(memory, xt))
-        # Under autocast the network may end in bfloat16, which is too coarse for a variance.
+        # Under autocast the decoder's output may be bfloat16, which is too coarse for a variance.
         return raw.to(torch.promote_types(raw.dtype, torch.float32))
 
     def _context(self, xc: Tensor, yc: Tensor, mask: Tensor | None) -> Context:
@@ -175,16 +176,16 @@ class NeuralProcess(nn.Module, ABC):
     ) -> Prediction:
         """Mean and standard deviation at any number of targets, without gradients and in bounded memory.
 
-        The context is encoded once, also for further calls with the same context and weights; targets go through the
-        model in chunks. Takes torch tensors or numpy arrays, of one data set (`[n, dx]`) or several (`[b, n, dx]`).
+        The context is encoded once and cached for further calls with the same context and weights; targets are
+        processed in chunks. Takes torch tensors or numpy arrays, of one data set (`[n, dx]`) or several (`[b, n, dx]`).
 
         Args:
             xc, yc, xt, mask: as in `forward`. An `xt` on disk (`numpy.memmap`) is read chunk by chunk.
-            chunk: targets of each data set that go through the model at once. None: as many as a few hundred
-                megabytes allow, which depends on the number of keys that a target looks at (context points,
-                pseudo-tokens, or neighbours within a radius).
+            chunk: targets of each data set in a chunk. None: as many as a few hundred megabytes allow, which depends on
+                the number of keys that a target attends to (context points, pseudo-tokens, or neighbours within a
+                radius).
             out: arrays `(mean, std)` to write to, tensors, numpy arrays or memmaps of shape `[nt, dy]` or
-                `[b, nt, dy]`. None: new ones in memory, of the kind that `xt` is.
+                `[b, nt, dy]`. None: new arrays in memory, of the same type as `xt`.
             progress: whether to show a bar with the time left.
 
         Returns:
@@ -207,13 +208,13 @@ class NeuralProcess(nn.Module, ABC):
         """Autoregressive joint samples of `n` functions at the targets, noise included (AR-CNP; Bruinsma et al., 2023).
 
         Predictions at two targets are independent given the context, so joint samples are drawn one target after the
-        other, in random order (a new one for every function), and each drawn value joins the context of the next.
+        other, in random order (a new one for every function), and each sampled value is added to the context.
 
         Args:
-            generator: decides the draws, together with `chunk`. None: torch's global generator.
-            block: targets drawn at once before they join the context. 1 is exact; more is faster, and independent
-                within a block.
-            chunk: functions that go through the model at once; bounds memory.
+            generator: random generator; samples also depend on `chunk`. None: torch's global generator.
+            block: targets sampled at once before they are added to the context. 1 is exact; more is faster, with
+                targets independent within a block.
+            chunk: functions sampled at once; bounds memory.
         """
         if n < 1 or block < 1 or chunk < 1:
             raise ValueError(f"n, block and chunk must be at least 1, got {n}, {block} and {chunk}.")
@@ -232,16 +233,17 @@ class NeuralProcess(nn.Module, ABC):
         order = torch.rand(xt.shape[:2], generator=generator, device=xt.device).argsort(1)
         yt = torch.empty(*xt.shape[:2], self.dy, dtype=self.dtype, device=xt.device)
         yc = yc.to(self.dtype)
-        for visit in order.split(block, dim=1):
-            where = visit[..., None]
+        for indices in order.split(block, dim=1):
+            where = indices[..., None]
             x = xt.take_along_dim(where, 1)
             y = draw(self.distribution(self._context(xc, yc, mask), x), generator).to(self.dtype)
             yt.scatter_(1, where.expand_as(y), y)
             xc, yc = torch.cat([xc, x.to(xc.dtype)], 1), torch.cat([yc, y], 1)
-            mask = torch.cat([mask, torch.ones_like(visit, dtype=torch.bool)], 1)
+            mask = torch.cat([mask, torch.ones_like(indices, dtype=torch.bool)], 1)
         return yt
 
     def extra_repr(self) -> str:
+        """The constructor's arguments."""
         shown = {k: make_kernel(v) if k == "kernel" and isinstance(v, dict) else v for k, v in self.config.items()}
         return ", ".join(f"{k}={v!r}" for k, v in shown.items())
 

@@ -17,7 +17,7 @@ class CNP(NeuralProcess):
 
     Args:
         dx, dy: number of inputs and outputs.
-        dz: width of everything.
+        dz: width of the encoder, its output and the decoder.
         hidden: hidden layers of `phi`.
         likelihood, components, variance_floor: see `NeuralProcess`.
     """

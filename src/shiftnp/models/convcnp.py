@@ -15,6 +15,8 @@ from shiftnp.nn.unet import CNN, UNet
 
 
 class Memory(NamedTuple):
+    """The encoded context: CNN features on a lattice."""
+
     features: Float[Tensor, "b c *cells"]
     lattice: Lattice
 
@@ -22,22 +24,21 @@ class Memory(NamedTuple):
 class ConvCNP(NeuralProcess):
     """Convolutional CNP (Gordon et al., 2020), for one or two inputs.
 
-    The context is smoothed onto a lattice, a CNN runs over it, and targets interpolate the result. The lattice follows
-    the data: it is aligned to the context's centroid and covers the context and a margin. A target beyond it gets the
-    prior, which is also the prediction for an empty context.
+    A set convolution maps the context to a lattice (a regular grid), a CNN is applied to it, and its features are
+    interpolated at the targets. The lattice follows the data: it is aligned to the context's centroid and covers the
+    context and a margin. A target outside it gets the prior, which is also the prediction for an empty context.
 
     Shifting all inputs leaves predictions unchanged up to rounding of the centroid: 1e-6 in float64 and 1e-4 in
     float32, relative to predictions of order one.
 
     Args:
         dx, dy: number of inputs (1 or 2) and outputs.
-        on_grid: the inputs lie on a lattice of `points_per_unit` already, as pixels do: no smoothing.
+        on_grid: whether the inputs already lie on a grid with `points_per_unit`, as pixels do: no smoothing.
         points_per_unit: cells per unit of input (None: 64 for one input, 16 for two).
-        margin: how far the lattice reaches beyond the context, in units of input (None: 3 for one input, 1 for two,
-            and 8 cells on a grid). Less than the reach of the network, to save work: what lies farther out is far
-            from all data.
+        margin: how far the lattice extends beyond the context, in units of input (None: 3 for one input, 1 for two,
+            and 8 cells on a grid). It is smaller than the receptive field of the CNN, to save time.
         net: "unet" or "cnn" (None: the latter on a grid).
-        channels, layers, kernel_size: of the CNN (None: 128 and 11; on a grid 64 and 5, the paper's for images).
+        channels, layers, kernel_size: sizes of the CNN (None: 128 and 11; on a grid 64 and 5, the paper's for images).
         likelihood, components, variance_floor: see `NeuralProcess`.
     """
 

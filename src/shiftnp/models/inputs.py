@@ -1,6 +1,6 @@
-"""The boundary of a model: what a user passes is checked here, once, and made into what networks take.
+"""Input validation of the models, and preprocessing of the context into a `Context`.
 
-Beyond it nothing is checked again, and no control flow depends on the contents of tensors.
+After it nothing is checked again, and no control flow depends on the values of tensors.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from torch import Tensor
 from shiftnp.nn.tokens import Context
 
 LARGEST_OUTPUT = 1e6
-"""Networks expect outputs of order one; beyond this they return numbers without meaning, and soon NaN."""
+"""Largest absolute value of `yc`. Networks expect outputs of order one; beyond this limit predictions are meaningless
+or NaN."""
 LARGEST_INPUT = 1e5
-"""The same for inputs, in models that are not translation equivariant."""
+"""Largest absolute value of inputs in models that are not translation equivariant."""
 
 
 def check_points(name: str, x: Tensor, dx: int) -> None:
-    """Refuses inputs of a wrong type or shape."""
+    """Raises a ValueError for inputs of a wrong type or shape."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"{name} must be a floating-point torch.Tensor, got {kind}; convert it first.")
@@ -29,7 +30,11 @@ def check_points(name: str, x: Tensor, dx: int) -> None:
 
 
 def check_locations(name: str, x: Tensor, equivariant: bool, there: Tensor | None = None) -> None:
-    """Refuses inputs that are not finite or, in a model that is not equivariant, far from zero (where `there`)."""
+    """Raises a ValueError for inputs that are not finite or, in a model that is not equivariant, too large.
+
+    Args:
+        there: mask of the points to check (None: all).
+    """
     if x.numel() == 0:
         return
     size = x.detach().abs().amax(-1)
@@ -46,7 +51,7 @@ def check_locations(name: str, x: Tensor, equivariant: bool, there: Tensor | Non
 
 
 def check_targets(xt: Tensor, dx: int, equivariant: bool, tasks: int | None = None) -> None:
-    """Refuses bad target inputs."""
+    """Raises a ValueError for invalid target inputs."""
     check_points("xt", xt, dx)
     if tasks is not None and len(xt) != tasks:
         raise ValueError(f"xt must hold as many tasks as the context ({tasks}), got {len(xt)}.")
@@ -54,12 +59,12 @@ def check_targets(xt: Tensor, dx: int, equivariant: bool, tasks: int | None = No
 
 
 def check_context(xc: Tensor, yc: Tensor, mask: Tensor | None, dx: int, dy: int, equivariant: bool) -> None:
-    """Refuses a bad context."""
+    """Raises a ValueError for an invalid context."""
     check_points("xc", xc, dx)
     if mask is not None:
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
             kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-            raise ValueError(f"mask must be a boolean torch.Tensor, True = this point is there, got {kind}.")
+            raise ValueError(f"mask must be a boolean torch.Tensor, True for points and False for padding, got {kind}.")
         if mask.shape != xc.shape[:2]:
             raise ValueError(f"mask must have shape [b, nc] = {tuple(xc.shape[:2])}, got {tuple(mask.shape)}.")
     check_locations("xc", xc, equivariant, mask)
@@ -89,21 +94,21 @@ def _where(size: Tensor) -> str:
 
 
 def make_context(xc: Tensor, yc: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Context:
-    """A context without NaN, arbitrary padding or tensors of size zero, as a pure function of good inputs.
+    """A context without NaN, arbitrary padding or tensors of size zero, as a pure function of valid inputs.
 
-    Its mask is never None; `drop_mask` removes it where every point is there.
+    Its mask is never None; `drop_mask` removes it if there is no padding.
     """
-    there = torch.ones(xc.shape[:2], dtype=torch.bool, device=xc.device) if mask is None else mask
-    observed = ~yc.isnan() & there[..., None]
-    there = observed.any(-1)
-    if xc.shape[1] == 0:  # one point that is not there, so that no model has to deal with tensors of size zero
-        xc, yc, observed, there = (t.new_zeros(t.shape[0], 1, *t.shape[2:]) for t in (xc, yc, observed, there))
-    # Padding goes where the data are, so that no displacement becomes large.
-    corner = xc.where(there[..., None], math.inf).amin(1, keepdim=True)
-    xc = xc.where(there[..., None], corner.where(corner.isfinite(), 0.0))
-    return Context(xc, yc.where(observed, 0.0).to(dtype), observed.to(dtype), there)
+    present = torch.ones(xc.shape[:2], dtype=torch.bool, device=xc.device) if mask is None else mask
+    observed = ~yc.isnan() & present[..., None]
+    present = observed.any(-1)
+    if xc.shape[1] == 0:  # one point of padding, so that no model has to deal with tensors of size zero
+        xc, yc, observed, present = (t.new_zeros(t.shape[0], 1, *t.shape[2:]) for t in (xc, yc, observed, present))
+    # Padding is put at a corner of the data, so that no displacement becomes large.
+    corner = xc.where(present[..., None], math.inf).amin(1, keepdim=True)
+    xc = xc.where(present[..., None], corner.where(corner.isfinite(), 0.0))
+    return Context(xc, yc.where(observed, 0.0).to(dtype), observed.to(dtype), present)
 
 
 def drop_mask(c: Context) -> Context:
-    """The same context, with None as mask if every point is there: attention is faster without one."""
+    """The same context, with None as mask if there is no padding: attention is faster without a mask."""
     return c._replace(mask=None) if c.mask is None or bool(c.mask.all()) else c

@@ -1,6 +1,6 @@
-"""Predictions for very many targets: chunk by chunk, into arrays that may be larger than memory.
+"""Chunked prediction for many targets, into arrays that may be larger than memory.
 
-`NeuralProcess.predict` is what a user calls; its parts are here.
+It implements `NeuralProcess.predict`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from shiftnp.attention.tiled import allows_low_precision
 from shiftnp.models.inputs import check_targets
 
 Array = Tensor | np.ndarray
-"""What a user has. A `numpy.memmap` is a numpy array, too."""
+"""Types of arrays that `predict` takes. A `numpy.memmap` is a numpy array, too."""
 MOST_TARGETS = 1 << 15
-"""Targets in a chunk by default, at most."""
+"""Largest number of targets in a chunk by default."""
 
 
 class Prediction(NamedTuple):
-    """Mean and standard deviation at every target, `[nt, dy]` or `[b, nt, dy]` as the targets came."""
+    """Mean and standard deviation at every target, `[nt, dy]` or `[b, nt, dy]`, like the targets."""
 
     mean: Array
     std: Array
@@ -34,7 +34,7 @@ class Prediction(NamedTuple):
 
 @runtime_checkable
 class Predictor(Protocol):
-    """What `predict` uses of a `NeuralProcess`."""
+    """The part of a `NeuralProcess` that `predict` uses."""
 
     dx: int
     dy: int
@@ -63,41 +63,41 @@ def predict(
     mask: Array | None,
     progress: bool,
 ) -> Prediction:
-    """What `NeuralProcess.predict` says."""
+    """Implements `NeuralProcess.predict`."""
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}.")
     context = {"xc": to_tensor("xc", xc), "yc": to_tensor("yc", yc)}
     if mask is not None:
         context["mask"] = to_tensor("mask", mask)
     to_tensor("xt", xt[:0] if isinstance(xt, Array) else xt)
-    alone = context["xc"].ndim == 2
-    if alone:
+    unbatched = context["xc"].ndim == 2
+    if unbatched:
         for name, a in {**context, "xt": xt}.items():
             if a.ndim != 2 - (name == "mask"):
                 raise ValueError(f"{name} must have no batch dimension, as xc has none, got shape {tuple(a.shape)}.")
         context, xt = {name: a[None] for name, a in context.items()}, xt[None]
     if xt.ndim != 3:
         raise ValueError(f"xt must have shape [b, nt, dx], as xc has a batch dimension, got {tuple(xt.shape)}.")
-    for _, x in chunks(xt, 1 << 20):  # all of them before anything is computed
+    for _, x in chunks(xt, 1 << 20):  # all targets are checked before anything is computed
         check_targets(x, model.dx, model.is_equivariant, len(context["xc"]))
     shape = (*xt.shape[:2], model.dy)
-    result = room(xt, shape[1:] if alone else shape, model.dtype, out)
+    result = room(xt, shape[1:] if unbatched else shape, model.dtype, out)
     device = next(model.parameters()).device
     context = {name: a.to(device) for name, a in context.items()}
     encoded = LAST.get(model, context, lambda: model.encode(**context))
     chunk = default_chunk(encoded.memory, *context["xc"].shape[:2]) if chunk is None else chunk
-    as_they_come = any(isinstance(a, np.memmap) for a in (xt, *result))
-    order = None if as_they_come else chunk_order(model, encoded.memory, xt)
+    on_disk = any(isinstance(a, np.memmap) for a in (xt, *result))
+    order = None if on_disk else chunk_order(model, encoded.memory, xt)
     pieces = ((where, x.to(device)) for where, x in chunks(xt, chunk, order))
-    whole = Prediction(*(a[None] if alone else a for a in result))
-    fill(whole, lambda x: model.decode(encoded, x), pieces, xt.shape[1], progress)
+    batched = Prediction(*(a[None] if unbatched else a for a in result))
+    fill(batched, lambda x: model.decode(encoded, x), pieces, xt.shape[1], progress)
     return result
 
 
 def default_chunk(memory: Any, tasks: int, nc: int) -> int:
-    """Targets of which no more than about a quarter of a gigabyte is in memory at once.
+    """The number of targets in a chunk that needs about a quarter of a gigabyte of memory.
 
-    Transformers keep little of a pair of target and key, other models may keep all activations of a network.
+    Transformers need few bytes for each pair of target and key; other models may hold all activations of an MLP.
     """
     keys = getattr(memory, "keys_per_target", None)
     keys, bytes_per_pair = (nc, 2048) if keys is None else (keys, 64)
@@ -105,9 +105,9 @@ def default_chunk(memory: Any, tasks: int, nc: int) -> int:
 
 
 def chunk_order(model: Predictor, memory: Any, xt: Array) -> np.ndarray | None:
-    """The model's own order of targets, which halves the time of local attention if they come at random.
+    """The model's `target_order`, which halves the time of local attention if targets are in random order.
 
-    None: as they come. Each data set would need its own; and arrays on disk are best read from front to back.
+    None: the given order, also for several data sets, each of which would need its own.
     """
     if len(xt) > 1:
         return None
@@ -116,18 +116,18 @@ def chunk_order(model: Predictor, memory: Any, xt: Array) -> np.ndarray | None:
 
 
 def to_tensor(name: str, a: Any) -> Tensor:
-    """A tensor with the same contents, which must be floating-point or boolean numbers."""
+    """A tensor with the same values, which must be floating-point numbers or booleans."""
     if isinstance(a, Tensor):
         return a
     if not isinstance(a, np.ndarray):
         raise ValueError(f"{name} must be a torch.Tensor or a numpy array, got {type(a).__name__}.")
     if a.dtype.kind not in "fb":
         raise ValueError(f"{name} must hold floating-point numbers (a mask: booleans), got {a.dtype}: convert it.")
-    return torch.from_numpy(np.array(a, a.dtype.newbyteorder("=")))  # a copy: what is read only may stay that
+    return torch.from_numpy(np.array(a, a.dtype.newbyteorder("=")))  # a copy, as torch takes no read-only arrays
 
 
 def chunks(xt: Array, size: int, order: np.ndarray | None = None) -> Iterator[tuple[slice | np.ndarray, Tensor]]:
-    """Targets `[b, nt, dx]` piece by piece, each as a tensor; only one piece of an array on disk is in memory."""
+    """Targets `[b, nt, dx]` in chunks, as tensors, with their indices; an array on disk is read chunk by chunk."""
     for i in range(0, xt.shape[1], size):
         where = slice(i, min(i + size, xt.shape[1]))
         here = where if order is None else order[where]
@@ -135,7 +135,7 @@ def chunks(xt: Array, size: int, order: np.ndarray | None = None) -> Iterator[tu
 
 
 def room(like: Array, shape: tuple[int, ...], dtype: torch.dtype, out: Any) -> Prediction:
-    """Where predictions go: what the user gave as `out`, or new arrays of the kind that the targets are."""
+    """The arrays that predictions are written to: `out`, or new arrays of the same type as the targets."""
     if out is None:
         on = like.device if isinstance(like, Tensor) else "cpu"
         mean, std = (torch.empty(shape, dtype=torch.promote_types(dtype, torch.float32), device=on) for _ in range(2))
@@ -157,7 +157,7 @@ def fill(
     total: int,
     progress: bool,
 ) -> None:
-    """Decodes piece after piece into `result`, whose arrays have a batch dimension."""
+    """Decodes chunk after chunk into `result`, whose arrays have a batch dimension."""
     columns = (
         TextColumn("targets"),
         BarColumn(),
@@ -179,15 +179,15 @@ def fill(
 
 
 class Last:
-    """What was computed last for each module, as long as the module lives. One result each."""
+    """Cache of the last result for each module, dropped with the module."""
 
     def __init__(self) -> None:
         self.results: WeakKeyDictionary[nn.Module, tuple[bytes, Any]] = WeakKeyDictionary()
 
     def get(self, module: Any, inputs: Mapping[str, Tensor | None], compute: Callable[[], Any]) -> Any:
-        """`compute()`, or what it gave last time if neither the inputs nor anything about the weights has changed.
+        """`compute()`, or the cached result if neither the inputs nor the weights or precision settings have changed.
 
-        Contents are compared, by their hash: tensors may be changed in place, in more ways than torch counts.
+        Values are compared by their hash, since torch's version counters do not detect every in-place change.
         """
         device = next(module.parameters()).device
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
@@ -202,11 +202,11 @@ class Last:
 
 
 LAST = Last()
-"""The context that each model encoded last."""
+"""Cache of the context that each model encoded last."""
 
 
 def fingerprint(tensors: Mapping[str, Tensor | None], more: str) -> bytes:
-    """A hash of names, kinds and contents."""
+    """A hash of names, dtypes, devices, shapes and values."""
     digest = hashlib.blake2b(more.encode(), digest_size=16)
     for name, t in tensors.items():
         digest.update(repr((name, None if t is None else (t.dtype, t.device, t.shape))).encode())

@@ -13,7 +13,7 @@ from shiftnp.nn.transformer import Memory, pseudo_stack
 
 
 class PTTNP(NeuralProcess):
-    """Pseudo-token TNP: the context speaks to the targets through `pseudo` learned tokens, at linear cost.
+    """Pseudo-token TNP: targets attend to `pseudo` learned tokens, which attend to the context, at linear cost.
 
     Not translation equivariant.
 
@@ -47,7 +47,7 @@ class PTTNP(NeuralProcess):
         super().__init__(dx, dy, dz, dz, likelihood, components, variance_floor)
         self.tokens = PlainTokens(dx, dy, dz)
         self.stack = pseudo_stack(style)(
-            layers, lambda moves: Block(PlainAttention(dz, heads, head_dim), dz, ff_layers), PlainPseudo(pseudo, dz)
+            layers, lambda _: Block(PlainAttention(dz, heads, head_dim), dz, ff_layers), PlainPseudo(pseudo, dz)
         )
 
     def embed_context(self, c: Context) -> Memory:

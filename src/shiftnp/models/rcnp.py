@@ -14,13 +14,13 @@ from shiftnp.nn.tokens import Context
 
 
 class RCNP(NeuralProcess):
-    """Relational CNP, the simple one (Huang et al., 2023): `e(x_t, D_c) = mean_n phi(x_t - x_n, y_n)`.
+    """Relational CNP, simple variant (Huang et al., 2023): `e(x_t, D_c) = mean_n phi(x_t - x_n, y_n)`.
 
     Translation equivariant, at the cost of one pass of `phi` for every pair.
 
     Args:
         dx, dy: number of inputs and outputs.
-        dz: width of everything.
+        dz: width of the encoder, its output and the decoder.
         hidden: hidden layers of `phi`.
         likelihood, components, variance_floor: see `NeuralProcess`.
     """
@@ -48,6 +48,6 @@ class RCNP(NeuralProcess):
 
     def embed_targets(self, memory: Context, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
         displacement = self.geometry.displacement(Positions(xt), Positions(memory.x), memory.y.dtype)
-        seen = torch.cat([memory.y, memory.observed], -1)[:, None].expand(-1, xt.shape[1], -1, -1)
+        outputs = torch.cat([memory.y, memory.observed], -1)[:, None].expand(-1, xt.shape[1], -1, -1)
         mask = None if memory.mask is None else memory.mask[:, None].expand(-1, xt.shape[1], -1)
-        return self.mean(self.phi(torch.cat([displacement, seen], -1)), mask)
+        return self.mean(self.phi(torch.cat([displacement, outputs], -1)), mask)

@@ -19,7 +19,7 @@ from shiftnp.nn.transformer import Memory, pseudo_stack
 class TEPTTNP(NeuralProcess):
     """Translation-equivariant pseudo-token TNP (the paper, section 3.1), at a cost linear in the number of points.
 
-    The pseudo-tokens lie at places that follow the context (eq. 9).
+    The pseudo-tokens have locations that depend on the context and shift with it (eq. 9).
 
     Args:
         dx, dy: number of inputs and outputs.
@@ -29,14 +29,15 @@ class TEPTTNP(NeuralProcess):
         heads, head_dim: number of attention heads and size of each.
         layers: number of layers.
         location_update: whether token locations are updated (eq. 8).
-        initialiser: how pseudo-locations follow the context (eq. 9): "attention", or "mean" (the ablation). Along a
-            circle both need a context that is not spread evenly all around it: such a ring has no mean.
+        initialiser: weights of the context in the pseudo-locations (eq. 9): "attention", or "mean" (the ablation).
+            Along a periodic input both need a context that is not spread evenly over the whole period, as its circular
+            mean is then undefined.
         kernel: "mlp", the paper's (eq. 6), or "rotary", which costs about as much as plain attention; `Rotary(...)`
-            and `{"name": "rotary", ...}` choose its arguments, see `shiftnp.kernels`.
-        period: length after which an input repeats, or None; one entry per input (a single number: all).
-        radius: pairs farther apart do not attend. The receptive field stays infinite all the same, because where a
-            pseudo-token lies depends on the whole context.
-        equivariant: which inputs predictions are equivariant in (None: all); the others are ordinary covariates.
+            and `{"name": "rotary", ...}` set its arguments, see `shiftnp.kernels`.
+        period: period of an input, or None; one entry per input (a single number: all).
+        radius: pairs farther apart do not attend. The receptive field is still infinite, because the location of a
+            pseudo-token depends on the whole context.
+        equivariant: indices of the inputs that predictions are equivariant in (None: all); the others are covariates.
         target_token: "learned" (the paper) or "encoded" (the authors' code), see `RelativeTokens`.
         ff_layers: hidden layers of the MLP in a block.
         likelihood, components, variance_floor: see `NeuralProcess`.
@@ -72,7 +73,7 @@ class TEPTTNP(NeuralProcess):
         kernel, geometry = make_kernel(kernel), self.tokens.geometry
         size = AttentionSize(dz, heads, head_dim, len(self.tokens.locations), geometry)
         if kernel.hook(size) is not None:
-            raise ValueError(f"te-pt-tnp has no place for what {kernel} computes of a context: use te-tnp.")
+            raise ValueError(f"te-pt-tnp does not support the context hook of {kernel}: use te-tnp.")
         tokens = RelativePseudo(pseudo, dz, geometry, size.dims, heads, head_dim, initialiser)
         block = kernel.make_block(size, location_update, ff_layers)
         self.stack = pseudo_stack(style)(layers, block, tokens, geometry)

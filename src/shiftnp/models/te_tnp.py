@@ -16,9 +16,9 @@ from shiftnp.nn.transformer import FullStack, Memory
 
 
 class TETNP(NeuralProcess):
-    """Translation-equivariant TNP (the paper, section 3): move the data, and the predictions move with it.
+    """Translation-equivariant TNP (the paper, section 3): shifting the data shifts the predictions.
 
-    Tokens embed what was observed; locations enter through the displacements `x_q - x_k` in every attention layer.
+    Tokens embed the observations; locations enter through the displacements `x_q - x_k` in every attention layer.
 
     Args:
         dx, dy: number of inputs and outputs.
@@ -27,10 +27,10 @@ class TETNP(NeuralProcess):
         layers: number of layers.
         location_update: whether token locations are updated (eq. 8).
         kernel: "mlp", the paper's (eq. 6), or "rotary", which costs about as much as plain attention; `Rotary(...)`
-            and `{"name": "rotary", ...}` choose its arguments, see `shiftnp.kernels`.
-        period: length after which an input repeats, or None; one entry per input (a single number: all).
+            and `{"name": "rotary", ...}` set its arguments, see `shiftnp.kernels`.
+        period: period of an input, or None; one entry per input (a single number: all).
         radius: pairs farther apart do not attend. The receptive field is then `(layers + 1) * radius`.
-        equivariant: which inputs predictions are equivariant in (None: all); the others are ordinary covariates.
+        equivariant: indices of the inputs that predictions are equivariant in (None: all); the others are covariates.
         target_token: "learned" (the paper) or "encoded" (the authors' code), see `RelativeTokens`.
         ff_layers: hidden layers of the MLP in a block.
         likelihood, components, variance_floor: see `NeuralProcess`.

@@ -12,7 +12,7 @@ from shiftnp.nn.transformer import FullStack, Memory
 
 
 class TNP(NeuralProcess):
-    """Transformer neural process in the efficient form (Nguyen & Grover, 2022; Feng et al., 2023).
+    """Transformer neural process, with efficient masking (Nguyen & Grover, 2022; Feng et al., 2023).
 
     Tokens of `(x, y, observed)`; each layer lets the context attend to itself and the targets attend to the context.
     Not translation equivariant.
@@ -42,7 +42,7 @@ class TNP(NeuralProcess):
     ) -> None:
         super().__init__(dx, dy, dz, dz, likelihood, components, variance_floor)
         self.tokens = PlainTokens(dx, dy, dz)
-        self.stack = FullStack(layers, lambda moves: Block(PlainAttention(dz, heads, head_dim), dz, ff_layers))
+        self.stack = FullStack(layers, lambda _: Block(PlainAttention(dz, heads, head_dim), dz, ff_layers))
 
     def embed_context(self, c: Context) -> Memory:
         return self.stack.encode(self.tokens.context(c))

@@ -1,1 +1,1 @@
-"""The modules that models are put together from."""
+"""Neural-network modules that the models are built from."""

@@ -1,4 +1,7 @@
-"""The one attention block: pre-norm, attention, residual; pre-norm, MLP, residual. Self-attention is `block(t, t)`."""
+"""The pre-norm transformer block of all models: attention and MLP, each with a residual connection.
+
+`block(t, t, mask)` is self-attention, `block(q, k, mask)` cross-attention.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from shiftnp.nn.tokens import Tokens
 
 
 class PlainAttention(nn.Module):
-    """Multi-head attention without locations, eqs. 2-4 of the paper; `values` may differ from the keys."""
+    """Multi-head attention that does not use positions, eqs. 2-4 of the paper; `values` may differ from the keys."""
 
     def __init__(self, dz: int, heads: int, head_dim: int) -> None:
         super().__init__()
@@ -29,7 +32,7 @@ class PlainAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Updates the tokens `q` from the tokens `k`.
+    """Transformer block that updates the query tokens `q` by attention to the tokens `k`.
 
     Args:
         attention: PlainAttention, or the attention module of a kernel (see `shiftnp.kernels`).

@@ -1,4 +1,4 @@
-"""The projections that every kind of multi-head attention has."""
+"""Query, key, value and output projections of multi-head attention."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Heads(nn.Module):
         self.to_out = nn.Linear(heads * head_dim, dz)
 
     def split(self, z: Float[Tensor, "b n hd"]) -> Float[Tensor, "b h n d"]:
-        """Channels divided among the heads."""
+        """Splits channels into heads."""
         return z.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def project(
@@ -34,8 +34,8 @@ class Heads(nn.Module):
         return self.split(self.to_q(zq)), self.split(self.to_k(zk)), self.split(self.to_v(zv))
 
     def merge(self, out: Float[Tensor, "b h nq d"], mask: AttentionMask) -> Float[Tensor, "b nq dz"]:
-        """The update of the query tokens from what the heads attended to: zero for queries without keys, which do not
-        even get the bias."""
+        """The update of the query tokens: the output projection of the concatenated heads, zero (without the bias of
+        the projection) for queries without keys."""
         z = self.to_out(out.transpose(1, 2).flatten(2))
         some = has_keys(mask)
         return z if some is None else z * some

@@ -1,4 +1,4 @@
-"""The pointwise network used everywhere."""
+"""Multilayer perceptron, applied to the last dimension."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class MLP(nn.Module):
     """`hidden` ReLU layers of `width` between `d_in` and `d_out`.
 
     Args:
-        bias_out: False where an offset of the output would change nothing (and so never learn anything).
+        bias_out: False if a bias of the output would have no effect (and so no gradient).
     """
 
     def __init__(self, d_in: int, d_out: int, width: int, hidden: int = 2, bias_out: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The mean over a set, which a context may leave empty."""
+"""Mean pooling over a set that may be empty."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Mean(nn.Module):
-    """Mean over the points that are there; a learned vector where there are none."""
+    """Mean over the points that are not masked out; a learned vector for an empty set."""
 
     def __init__(self, dz: int) -> None:
         super().__init__()

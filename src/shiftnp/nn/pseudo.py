@@ -25,10 +25,10 @@ class PlainPseudo(nn.Module):
 class RelativePseudo(nn.Module):
     """`m` learned tokens with locations relative to the context: `v_m = v0_m + sum_n psi(u_m, z_n) x_n` (eq. 9).
 
-    Without a context they have no location and are masked out.
+    With an empty context they have no location and are masked out.
 
     Args:
-        geometry, dims: of the equivariant inputs.
+        geometry, dims: geometry and number of the equivariant inputs.
         initialiser: "attention": `psi` is the softmax attention of eq. 3, averaged over heads with learned weights
             that sum to one; "mean": `psi = 1/N` (the paper's ablation).
     """
@@ -54,13 +54,13 @@ class RelativePseudo(nn.Module):
     def forward(self, c: Tokens) -> Tokens:
         assert c.x is not None
         u = self.u.expand(c.z.shape[0], -1, -1)
-        # Weights sum to one only up to rounding, so they average small numbers: positions relative to the centre.
+        # Weights sum to one only up to rounding, so they average positions relative to the centre, which are small.
         centre = self.geometry.centre(c.x, c.mask)
         x = self.geometry.wrap(c.x - centre).to(self.v0.dtype)
         with torch.autocast(x.device.type, enabled=False):  # bfloat16 is too coarse for positions
             if self.psi is None:
-                there = x.new_ones(x.shape[:2]) if c.mask is None else c.mask.to(x.dtype)
-                psi = (there / there.sum(1, keepdim=True).clamp(min=1))[:, None]
+                present = x.new_ones(x.shape[:2]) if c.mask is None else c.mask.to(x.dtype)
+                psi = (present / present.sum(1, keepdim=True).clamp(min=1))[:, None]
             else:
                 psi = self.psi(u, c._replace(z=c.z.to(x.dtype)))
             offset = self.v0 + self.geometry.average(psi, x)

@@ -1,4 +1,4 @@
-"""Between scattered points and a lattice that follows the data."""
+"""Set convolutions (SetConv) of the ConvCNP: from scattered points to a regular grid around the data, and back."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from shiftnp.nn.tokens import Context
 
 
 class Lattice(NamedTuple):
-    """Regular cells around the context of each task, of which it uses those in its `mask`.
+    """A regular grid of cells around the context of each task; `mask` says which cells the task uses.
 
-    A task's cells depend on its own context alone, whatever else is in the batch and wherever the targets are.
+    The cells of a task depend on its own context only, not on other tasks of the batch nor on the targets.
     """
 
-    corner: Float[Tensor, "b 1 dx"]  # of the context, in the dtype of the inputs
-    offset: Float[Tensor, "b 1 dx"]  # of the first cell from there: small, and so exact however far away the data are
+    corner: Float[Tensor, "b 1 dx"]  # of the context's bounding box, in the dtype of the inputs
+    offset: Float[Tensor, "b 1 dx"]  # of the first cell from the corner: small, so it is exact at any distance from 0
     step: float
     mask: Bool[Tensor, " b *cells"]
 
     def position(self, x: Float[Tensor, "b n dx"], dtype: torch.dtype) -> Float[Tensor, "b n dx"]:
-        """Places counted in cells from the first one."""
+        """Inputs in grid coordinates: units of cells, from the first cell."""
         return ((x - self.corner - self.offset) / self.step).to(dtype)
 
 
@@ -39,18 +39,19 @@ def lay_lattice(
     cells: int | None = None,
     max_cells: int = 2**22,
 ) -> Lattice:
-    """A lattice that covers the context and `margin` cells around it, in a size that is a multiple of `multiple`.
+    """A lattice that covers the context and `margin` cells around it, its size rounded up to a multiple of `multiple`.
 
-    It is aligned to the context's centroid, or with `follow_points` to the points themselves, which then lie on it.
+    It is aligned to the context's centroid, or with `follow_points` to the corner of the context, for points that
+    already lie on a grid.
 
     Args:
-        cells: its size along every input, whatever the context spans. None: what the largest task of the batch needs.
-        max_cells: most cells of all tasks together.
+        cells: fixed size along every input, for any context. None: the size that the largest task of the batch needs.
+        max_cells: largest number of cells of all tasks together.
     """
-    there = c.is_there[..., None]
-    some = there.any(1, keepdim=True)
-    corner = c.x.where(there, math.inf).amin(1, keepdim=True).where(some, 0.0)
-    x = (c.x - corner).where(there, 0.0)
+    present = c.is_there[..., None]
+    some = present.any(1, keepdim=True)
+    corner = c.x.where(present, math.inf).amin(1, keepdim=True).where(some, 0.0)
+    x = (c.x - corner).where(present, 0.0)
     anchor = torch.zeros_like(corner) if follow_points else Geometry.centre(x, c.mask)
     # A thousandth of a cell of slack: rounding of the anchor must not add or drop a cell.
     first = torch.floor(-anchor / step + 1e-3) - margin
@@ -67,7 +68,7 @@ def lay_lattice(
 
 def _extent(size: Float[Tensor, "b dx"], multiple: int, max_cells: int, step: float) -> list[int]:
     """The number of cells along each input that the largest task needs."""
-    least = size.new_full((1, size.shape[1]), max(multiple, 2))  # one cell would leave nothing to interpolate
+    least = size.new_full((1, size.shape[1]), max(multiple, 2))  # interpolation needs two cells
     extent = torch.cat([size, least]).amax(0).tolist()
     if math.prod(extent) * len(size) > max_cells:
         cells = " x ".join(f"{n:.3g}" for n in extent)
@@ -79,12 +80,12 @@ def _extent(size: Float[Tensor, "b dx"], multiple: int, max_cells: int, step: fl
 
 
 class SetConv(nn.Module):
-    """Scattered context to channels on a lattice: for each output its density, and its data divided by the density.
+    """Set convolution of a context onto a lattice: for each output a density channel and the normalised data channel.
 
     Args:
         dx: number of inputs, 1 or 2.
-        smooth: a Gaussian of learned width (two cells at first); otherwise each point goes to its own cell and
-            nowhere else.
+        smooth: whether to use a Gaussian kernel of learned length-scale (initially two cells); otherwise each point
+            goes to the nearest cell only.
     """
 
     def __init__(self, dx: int, smooth: bool) -> None:
@@ -94,7 +95,7 @@ class SetConv(nn.Module):
     def forward(self, c: Context, lattice: Lattice) -> Float[Tensor, "b c *cells"]:
         position = lattice.position(c.x, c.y.dtype)
         if self.log_width is None:
-            position = position.round()  # or rounding errors would spill a little onto empty cells nearby
+            position = position.round()  # removes rounding errors, so that each point matches exactly one cell
         weights = []
         for dim, n in enumerate(lattice.mask.shape[1:]):
             d = position[..., dim, None] - torch.arange(n, device=c.y.device, dtype=c.y.dtype)
@@ -102,21 +103,21 @@ class SetConv(nn.Module):
                 weights.append((d == 0).to(c.y.dtype))
             else:
                 weights.append(torch.exp(-0.5 * (d / self.log_width[dim].exp()).square()))
-        channels = torch.cat([c.observed, c.y], -1)  # both zero where there is nothing
+        channels = torch.cat([c.observed, c.y], -1)  # both zero where nothing was observed
         out = torch.einsum("bnc,bng->bcg" if len(weights) == 1 else "bnc,bng,bnh->bcgh", channels, *weights)
         density, signal = out.chunk(2, dim=1)
         return torch.cat([density, signal / (density + 1e-6)], 1) * lattice.mask[:, None]
 
 
 def interpolate(h: Float[Tensor, "b c *cells"], lattice: Lattice, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n c"]:
-    """(Bi)linear interpolation at places `x`; zero beyond the lattice."""
-    h = h.to(torch.promote_types(h.dtype, torch.float32))  # bfloat16 cannot count cells
+    """(Bi)linear interpolation at inputs `x`; zero outside the lattice."""
+    h = h.to(torch.promote_types(h.dtype, torch.float32))  # bfloat16 is too coarse for cell indices
     size = torch.tensor(h.shape[2:], device=h.device, dtype=h.dtype)
-    # One cell beyond is as good as anywhere beyond, and keeps numbers small.
+    # Clamped to just outside the lattice, where the result is zero as well, to keep numbers small.
     position = lattice.position(x, h.dtype).maximum(size.new_tensor(-2.0)).minimum(size + 1)
     at = 2 * position / (size - 1) - 1
     if h.ndim == 3:
         h, at = h[:, :, None], torch.stack([at[..., 0], torch.zeros_like(at[..., 0])], -1)
     else:
-        at = at.flip(-1)  # grid_sample counts the last dimension first
+        at = at.flip(-1)  # grid_sample takes coordinates in the order (x, y), the last dimension first
     return grid_sample(h, at[:, None], align_corners=True)[:, :, 0].mT

@@ -1,7 +1,7 @@
-"""From observations and target inputs to tokens.
+"""Tokens: embeddings of context points and targets.
 
-A token embeds what is known at one input, `z`. In a translation-equivariant model it also has a position `x`, which
-attention sees through displacements only; in a plain model the input is part of `z`.
+A token has an embedding `z` of one context point or target. In a translation-equivariant model it also has a position
+`x`, which attention uses through displacements only; in a plain model the input is part of `z`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shiftnp.nn.mlp import MLP
 
 
 class Context(NamedTuple):
-    """A checked context set. `y` holds 0 where `observed` is 0; `mask` None says that every point is there."""
+    """A validated context set. `y` is 0 where `observed` is 0; `mask` is False at padding (None: no padding)."""
 
     x: Float[Tensor, "b n dx"]
     y: Float[Tensor, "b n dy"]
@@ -28,7 +28,7 @@ class Context(NamedTuple):
 
     @property
     def is_there(self) -> Bool[Tensor, "b n"]:
-        """The mask, with all points there if it is None."""
+        """The mask as a tensor: all True if it is None."""
         if self.mask is None:
             return torch.ones(self.x.shape[:2], dtype=torch.bool, device=self.x.device)
         return self.mask
@@ -40,9 +40,9 @@ class Tokens(NamedTuple):
     Attributes:
         z: embeddings.
         x, offset: positions `x + offset`, see `Positions`; `x` is None in plain models.
-        mask: which tokens are there (None: all).
+        mask: False at padding (None: no padding).
         attention_bias: maps to be added to the attention scores of these tokens, as queries, with all context tokens.
-        summary: what a kernel's `ContextHook` found out about the data set; only that kernel knows its type.
+        summary: summary of the data set by the kernel's `ContextHook`; its type depends on the kernel.
     """
 
     z: Float[Tensor, "b n dz"]
@@ -54,13 +54,13 @@ class Tokens(NamedTuple):
 
     @property
     def positions(self) -> Positions:
-        """Where the tokens of an equivariant model lie."""
+        """Positions of the tokens of an equivariant model."""
         assert self.x is not None
         return Positions(self.x, self.offset)
 
 
 class PlainTokens(nn.Module):
-    """Tokens of a plain model: one MLP of `(x, y, observed)`; at targets `y` and `observed` are zero."""
+    """Token encoder of a plain model: one MLP of `(x, y, observed)`; at targets `y` and `observed` are zero."""
 
     def __init__(self, dx: int, dy: int, dz: int) -> None:
         super().__init__()
@@ -78,14 +78,14 @@ class PlainTokens(nn.Module):
 
 
 class RelativeTokens(nn.Module):
-    """Tokens of a translation-equivariant model: observations go into `z`, locations into `x`.
+    """Token encoder of a translation-equivariant model: observations go into `z`, locations into `x`.
 
     Args:
         period, radius: see `Geometry`; one period for each input, or for each equivariant one.
-        equivariant: which input dimensions are locations (None: all). The others are covariates and join `z`.
-        target_token: "learned": one vector, drawn from a standard normal at first (the paper), to which an MLP of
-            the covariates is added if there are any; "encoded": the context's MLP applied to "nothing observed"
-            (the authors' code).
+        equivariant: which input dimensions are locations (None: all). The others are covariates and are part of `z`.
+        target_token: "learned": one vector, initialised from a standard normal (the paper), to which an MLP of the
+            covariates is added if there are any; "encoded": the context's MLP with `y` and `observed` zero (the
+            authors' code).
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""How attention blocks are stacked: full attention, and the two pseudo-token styles. Each serves plain and TE models.
+"""Transformer stacks: full attention, and the two pseudo-token styles (perceiver, IST), for plain and TE models.
 
-A stack works in two halves, so that a context is encoded once for any number of targets:
+A stack has two halves, so that a context is encoded once for any number of targets:
 `encode(context) -> memory`, the tokens that targets attend to at each layer, and `decode(memory, targets) -> z`.
 
-Neighbours within a radius are those of the initial positions, wherever tokens move afterwards, so that the receptive
-field is finite as stated.
+With a radius, neighbours are determined from the initial positions, not from those after location updates (eq. 8), so
+that the receptive field is finite.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MakeBlock = Callable[[bool], Block]
 
 
 class Memory(NamedTuple):
-    """What targets attend to: the tokens after each layer, the initial tokens, and a cell list of these."""
+    """The encoded context that targets attend to: tokens after each layer, initial tokens and their cell list."""
 
     start: Tokens
     layers: list[Tokens]
@@ -39,17 +39,17 @@ class Memory(NamedTuple):
 
     @property
     def keys_per_target(self) -> int:
-        """Number of tokens that a target attends to, roughly."""
+        """Approximate number of tokens that a target attends to."""
         n = self.start.z.shape[1]
         return n if self.cells is None else min(n, max(1, self.cells.mean_neighbours))
 
     def order(self, x: Float[Tensor, "1 nt dx"]) -> Int[Tensor, " nt"] | None:
-        """An order of targets at `x` in which those of a chunk are neighbours; None: any will do."""
+        """A permutation of targets at `x` that sorts them by cell, so that a chunk holds neighbours; None: any."""
         return None if self.cells is None else self.cells.order(x)
 
 
 class Stack(nn.Module):
-    """What all stacks share: attention masks and the target blocks.
+    """Base class of the stacks, with attention masks and the target blocks.
 
     The last target block has no location update, since no later layer would use it.
     """
@@ -60,30 +60,30 @@ class Stack(nn.Module):
         self.target = nn.ModuleList(make_block(i < layers - 1) for i in range(layers))
 
     def mask(self, q: Tokens, k: Tokens, cells: CellList | None = None) -> AttentionMask:
-        """Which query attends to which key: those that are there and within the radius. None: all to all.
+        """The attention mask: True for keys that are not padding and within the radius. None: all pairs attend.
 
         Args:
-            cells: of the keys, if they are known.
+            cells: cell list of the keys, if it was computed before.
         """
-        there = None if k.mask is None else k.mask[:, None, :]
+        present = None if k.mask is None else k.mask[:, None, :]
         if self.geometry.radius is None:
-            return there
+            return present
         dtype = torch.promote_types(q.z.dtype, torch.float32)
         if not torch.compiler.is_exporting() and q.z.shape[1] * k.z.shape[1] > DENSE:
             cells = self.cells(k) if cells is None else cells
             return cells.neighbours(q.positions, q.mask, dtype)
         near = self.geometry.within_reach(self.geometry.displacement(q.positions, k.positions, dtype))
-        return near if there is None else near & there
+        return near if present is None else near & present
 
     def cells(self, k: Tokens) -> CellList:
-        """The keys in a cell list."""
+        """A cell list of the keys."""
         return CellList(self.geometry, k.positions, k.mask)
 
     def memory(self, start: Tokens) -> Memory:
         """The memory before the first layer."""
         if torch.compiler.is_exporting():
             return Memory(start, [])
-        # Worth it as soon as many targets may come.
+        # With many context points a cell list pays off; the number of targets is not known yet.
         many = self.geometry.radius is not None and start.z.shape[1] ** 2 > DENSE
         return Memory(start, [], self.cells(start) if many else None)
 
@@ -96,7 +96,7 @@ class Stack(nn.Module):
 
 
 class FullStack(Stack):
-    """Each layer: context <- context, then target <- context. The TNP."""
+    """Stack of the TNP. Each layer: context attends to context, then targets attend to context."""
 
     def __init__(self, layers: int, make_block: MakeBlock, geometry: Geometry = FLAT) -> None:
         super().__init__(layers, make_block, geometry)
@@ -108,13 +108,14 @@ class FullStack(Stack):
         mask = self.mask(c, c, memory.cells)
         for block in self.context:
             c = block(c, c, mask)
-            # As keys of the targets, tokens need no bias of their own, which is the square of their number.
+            # As keys of the targets, tokens need no attention bias of their own, whose size is quadratic.
             memory.layers.append(c._replace(attention_bias=None))
         return memory._replace(start=memory.start._replace(attention_bias=None))
 
 
 class PerceiverStack(Stack):
-    """Each layer: pseudo <- context, pseudo <- pseudo, then target <- pseudo. The LBANP."""
+    """Perceiver-style stack, the LBANP. Each layer: pseudo-tokens attend to the context, then to each other; then
+    targets attend to pseudo-tokens."""
 
     def __init__(
         self,
@@ -140,9 +141,10 @@ class PerceiverStack(Stack):
 
 
 class ISTStack(Stack):
-    """Each layer: pseudo <- context, context <- pseudo, and target <- pseudo.
+    """Induced set transformer (IST) stack. Each layer: pseudo-tokens attend to the context, then the context and the
+    targets attend to pseudo-tokens.
 
-    The last layer has no context <- pseudo, since nothing would read it.
+    In the last layer the context is not updated, since nothing would use it.
     """
 
     def __init__(

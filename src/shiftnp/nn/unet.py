@@ -1,6 +1,6 @@
-"""Convolutional networks on part of a lattice: whatever lies outside the mask is zero after every layer.
+"""Convolutional networks (CNN, U-Net) with a mask: cells outside the mask are set to zero after every layer.
 
-That makes the answer for one task the same whether its lattice stands alone or inside the larger one of a batch.
+The result for a task is therefore the same whether its lattice is alone or padded to the larger one of a batch.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from torch.nn.functional import avg_pool1d, avg_pool2d, interpolate, pad
 
 
 def convolution(dx: int, c_in: int, c_out: int, kernel: int) -> nn.Module:
+    """A 1-D or 2-D convolution that keeps the size of the lattice."""
     if kernel % 2 == 0:
         raise ValueError(f"kernel_size must be odd, got {kernel}.")
     return (nn.Conv1d if dx == 1 else nn.Conv2d)(c_in, c_out, kernel, padding=kernel // 2)
 
 
 class CNN(nn.Module):
-    """`layers` convolutions of `channels` channels, ReLU between them."""
+    """`layers` convolutions with `channels` channels and ReLU activations."""
 
     multiple = 1  # the lattice may have any size
 
@@ -36,10 +37,10 @@ class CNN(nn.Module):
 
 
 class UNet(nn.Module):
-    """U-Net (Ronneberger et al., 2015): `layers` convolutions, the first half going down, the rest coming up.
+    """U-Net (Ronneberger et al., 2015): `layers` convolutions, the first half down-sampling, the rest up-sampling.
 
-    Averaging by two between the layers down, linear up-sampling between those up, each of which also sees the layer
-    down of its own resolution.
+    Average pooling by two between the down-sampling layers, linear interpolation between the up-sampling layers, and
+    a skip connection at each resolution.
     """
 
     def __init__(self, dx: int, c_in: int, channels: int, layers: int, kernel: int) -> None:
@@ -67,7 +68,7 @@ class UNet(nn.Module):
         for conv in self.up:
             levels.pop()
             skip, keep = levels[-1]
-            # Padded with a zero cell on each side, so that the edge of a tensor is no different from that of a mask.
+            # Padded with a zero cell on each side, so that the edge of a tensor is treated like the edge of a mask.
             inner = (slice(None), slice(None), *[slice(2, -2)] * dx)
             h = interpolate(pad(h, [1, 1] * dx), scale_factor=2, mode=self.mode)[inner] * keep
             h = conv(torch.cat([h, skip], 1)).relu() * keep

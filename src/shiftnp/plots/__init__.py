@@ -1,1 +1,1 @@
-"""Pictures, one file per kind."""
+"""Figures, one file per kind."""

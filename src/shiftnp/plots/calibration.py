@@ -1,4 +1,4 @@
-"""Calibration: how often targets lie in central intervals, against how often they should."""
+"""Calibration plots: coverage of central intervals against nominal coverage."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from shiftnp.plots.style import literal
 
 
 def draw_calibration(panels: Mapping[str, Sequence[Series]]) -> Figure:
-    """Coverage achieved less nominal coverage, in percentage points, for each model and each interval of `COVERAGE`.
+    """Coverage minus nominal coverage, in percentage points, for each model and each interval of `COVERAGE`.
 
     Args:
-        panels: coverage achieved by the intervals of `COVERAGE`, in per cent, for each test set.
+        panels: coverage of the intervals of `COVERAGE`, in per cent, for each test set.
     """
     nominal = [100 * level for level in COVERAGE.values()]
     figure = Figure(figsize=(4.0 * len(panels) + 2.0, 3.4), layout="constrained")
@@ -26,10 +26,10 @@ def draw_calibration(panels: Mapping[str, Sequence[Series]]) -> Figure:
         for i, one in enumerate(series):
             if not any(math.isfinite(v) for v in one.values):
                 continue
-            aside = 0.7 * ((i + 0.5) / len(series) - 0.5)
+            shift = 0.7 * ((i + 0.5) / len(series) - 0.5)
             colour, _, marker, fill = one.style
             ax.errorbar(
-                [j + aside for j in range(len(nominal))],
+                [j + shift for j in range(len(nominal))],
                 [value - level for value, level in zip(one.values, nominal, strict=True)],
                 yerr=one.errors,
                 fmt=marker,

@@ -1,4 +1,4 @@
-"""The same data sets, as several models predict them: curves, or strips of images."""
+"""Figures that compare predictions of several models on the same data sets: curves, or strips of images."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from shiftnp.plots.images import paint, pixels, put, show_image
 from shiftnp.plots.style import BLACK, Style, literal
 
 Predictor = Callable[..., Distribution]
-"""A model, or what is called like one: `predict(xc, yc, xt, mask)`."""
+"""A model, or a callable with the same signature: `predict(xc, yc, xt, mask)`."""
 
 
 class Comparison(NamedTuple):
-    """A figure, and what it shows."""
+    """A figure and its caption."""
 
     figure: Figure
     caption: str
-    drawn: bool  # lines, not pixels
+    drawn: bool  # a vector graphic, not a raster image
 
 
 class Scene(NamedTuple):
-    """One data set over one input, and the exact posterior at the places where predictions are drawn."""
+    """One data set with one input, and the exact posterior at the targets at which predictions are drawn."""
 
     title: str
     xc: Float[Tensor, "1 nc 1"]
@@ -43,8 +43,8 @@ class Scene(NamedTuple):
 def draw_scenes(
     scenes: Sequence[Scene], models: Mapping[str, Predictor], looks: Mapping[str, Style] | None = None
 ) -> Figure:
-    """Curves of all models for a few data sets (like the paper's figure "synthetic-1d"): a row for each data set, a
-    column for each model."""
+    """Curves of all models on a few data sets (like the paper's figure "synthetic-1d"): one row per data set, one
+    column per model."""
     figure = Figure(figsize=(2.5 * len(models) + 0.6, 2.0 * len(scenes) + 0.6), layout="constrained")
     axes = figure.subplots(len(scenes), len(models), sharey=True, squeeze=False)
     for row, (title, xc, yc, xt, exact) in zip(axes, scenes, strict=True):
@@ -65,8 +65,8 @@ def draw_strips(models: Mapping[str, Predictor], batches: Sequence[Batch], side:
     """Images: context, truth, and the context completed by the mean of each model.
 
     Args:
-        batches: each with one image, which makes a row.
-        side, pitch: number of pixels along an edge of the canvas, and their distance in the inputs.
+        batches: batches of one image each; each is a row of the figure.
+        side, pitch: number of pixels along a side of the canvas, and their distance in units of the inputs.
     """
     titles = ["context", "truth", *models]
     figure = Figure(figsize=(1.6 * len(titles), 1.65 * len(batches) + 0.4), layout="constrained")
@@ -74,9 +74,9 @@ def draw_strips(models: Mapping[str, Predictor], batches: Sequence[Batch], side:
     for axes, batch in zip(rows, batches, strict=True):
         context = pixels(batch.xc, batch.mask_c, 0, side, pitch)
         target = pixels(batch.xt, batch.mask_t, 0, side, pitch)
-        seen = put(np.full((side, side, batch.yc.shape[-1]), np.nan), context, batch.yc, batch.mask_c, 0)
+        known = put(np.full((side, side, batch.yc.shape[-1]), np.nan), context, batch.yc, batch.mask_c, 0)
         means = [model(batch.xc, batch.yc, batch.xt, batch.mask_c).mean for model in models.values()]
-        pictures = [seen, *(put(seen, target, values, batch.mask_t, 0) for values in (batch.yt, *means))]
+        pictures = [known, *(put(known, target, values, batch.mask_t, 0) for values in (batch.yt, *means))]
         for ax, picture in zip(axes, pictures, strict=True):
             show_image(ax, paint(picture))
         axes[0].set_ylabel(f"{len(context[0])} pixels", fontsize="small")

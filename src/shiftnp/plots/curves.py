@@ -1,4 +1,4 @@
-"""Predictions of one output: a curve with its band over one input, coloured points over several."""
+"""Plots of predictions of one output: a curve with an uncertainty band for one input, coloured points for several."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def draw_prediction(
     colour: str | tuple[float, float, float] = "tab:blue",
     names: tuple[str, str] = ("prediction", "truth"),
 ) -> None:
-    """Mean, band of two standard deviations, context and, where known, truth of task `index` of a batch.
+    """Mean, band of two standard deviations, context and, if given, truth of task `index` of a batch.
 
     Args:
-        names: of `prediction` and `truth` in the legend.
+        names: names of `prediction` and `truth` in the legend.
     """
     order = xt[index, :, 0].argsort()
 
@@ -49,6 +49,7 @@ def draw_prediction(
 
 
 def draw_context(ax: Axes, xc: Float[Tensor, "b nc 1"], yc: Float[Tensor, "b nc 1"], index: int = 0) -> None:
+    """The context points of task `index` as black dots."""
     ax.plot(xc[index, :, 0].cpu(), yc[index, :, 0].cpu(), "k.", markersize=6, label="context")
 
 
@@ -59,7 +60,7 @@ def draw_task(
     index: int = 0,
     truth: Distribution | None = None,
 ) -> None:
-    """One task over one input: context, targets and, if given, a prediction and the exact posterior at the targets.
+    """One task with one input: context, targets and, if given, a prediction and the exact posterior at the targets.
 
     Args:
         truth: the exact posterior.
@@ -78,7 +79,7 @@ def draw_task(
 
 
 def draw_field(figure: Figure, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> None:
-    """One task over the first two of several inputs: context, targets and, if given, mean and std at the targets."""
+    """One task with several inputs, drawn over the first two: context, targets and, if given, mean and std."""
     panels = {"context": (batch.xc, batch.yc), "targets": (batch.xt, batch.yt)}
     if prediction is not None:
         panels |= {"mean": (batch.xt, prediction.mean), "std": (batch.xt, prediction.stddev)}

@@ -1,4 +1,4 @@
-"""Slices of a flow: context, truth and prediction of the velocity, and the vorticity that follows from them."""
+"""Plots of a flow at one time: context, truth and prediction of the velocity, and the vorticity computed from them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def draw_flow(
 
     Rows are `u`, `v` and the vorticity `dv/dx - du/dy` by central differences. Columns are context, truth and, with a
     prediction, its mean and standard deviation. In the row of the vorticity, the first column shows the context points
-    of all times, and the last the error of the mean, because marginal predictions give the vorticity no standard
-    deviation. Mean and standard deviation are drawn at targets only, and the vorticity of the mean where all
-    neighbours are targets, too: predict at the context points as well for a picture without gaps. Unknown cells are
+    of all times, and the last the error of the mean, because marginal predictions do not determine a standard deviation
+    of the vorticity. Mean and standard deviation are drawn at targets only, and the vorticity of the mean where all
+    neighbours are targets, too: for a figure without gaps, predict at the context points as well. Unknown cells are
     grey.
 
     Args:
-        spacing: distance of neighbouring grid points along x and y, the unit of the vorticity.
+        spacing: distance between adjacent grid points along x and y, for the derivatives in the vorticity.
     """
 
     def pick(values: Tensor, mask: Tensor | None) -> Tensor:
@@ -39,16 +39,16 @@ def draw_flow(
 
     xc, yc = pick(batch.xc, batch.mask_c), pick(batch.yc, batch.mask_c)
     xt, yt = pick(batch.xt, batch.mask_t), pick(batch.yt, batch.mask_t)
-    axes, places = zip(*(torch.cat([xc, xt])[:, d].unique(return_inverse=True) for d in range(3)), strict=True)
-    at_c, at_t = (tuple(place[rows] for place in places) for rows in (slice(len(xc)), slice(len(xc), None)))
+    axes, indices = zip(*(torch.cat([xc, xt])[:, d].unique(return_inverse=True) for d in range(3)), strict=True)
+    at_c, at_t = (tuple(i[rows] for i in indices) for rows in (slice(len(xc)), slice(len(xc), None)))
     middle = len(axes[0]) // 2
 
     def grid(context: Tensor | None, targets: Tensor | None) -> Any:
-        """The middle time of a field `[x, y, 2]`, NaN where nothing is known."""
+        """A field `[x, y, 2]` at the middle time, NaN where no value is given."""
         field = torch.full((*map(len, axes), 2), torch.nan)
-        for place, values in ((at_c, context), (at_t, targets)):
+        for cells, values in ((at_c, context), (at_t, targets)):
             if values is not None:
-                field[place] = values.float()
+                field[cells] = values.float()
         return field[middle].numpy()
 
     def vorticity(field: Any) -> Any:
@@ -79,10 +79,10 @@ def draw_flow(
             if column is columns[-1]:
                 figure.colorbar(shown, ax=panels[i, j], fraction=0.05, pad=0.02)
 
-    seen = grid(yc, None)
+    observed = grid(yc, None)
     for i in range(2):
-        show(panels[i, 0], seen[..., i], COLOURS[i], -limits[i], limits[i])
-    # Points of the time shown are black, others grey, the lighter the farther away in time, and beneath.
+        show(panels[i, 0], observed[..., i], COLOURS[i], -limits[i], limits[i])
+    # Points of the time shown are black, others grey, lighter the farther away in time, and drawn below.
     distance = (at_c[0] - middle).abs()
     far = distance.argsort(descending=True)
     grey = (distance[far] > 0) * (0.5 + 0.8 * distance[far] / len(axes[0]))
@@ -116,6 +116,6 @@ def _edges(axis: Tensor) -> tuple[float, float]:
 
 
 def _largest(values: Any) -> float:
-    """The largest absolute value that is known, for the colour scale."""
+    """The largest finite absolute value, for the colour scale."""
     known = np.abs(values[np.isfinite(values)])
     return float(known.max()) if len(known) else 1.0

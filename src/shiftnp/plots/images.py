@@ -1,4 +1,4 @@
-"""Image completion: context, truth and prediction."""
+"""Plots of image completion: context, truth and prediction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.distributions import Distribution
 from shiftnp.batch import Batch
 
 UNSEEN = (0.27, 0.37, 0.55)
-"""Colour of pixels that are not known: no grey, and not the end of any colour map used here."""
+"""Colour of unobserved pixels: not grey, and not at the end of any colour map used here."""
 
 
 def draw_completions(
@@ -29,14 +29,14 @@ def draw_completions(
 ) -> None:
     """A row for each of some tasks of a batch: context, truth and, if given, mean and std of a prediction.
 
-    Pixels of the context keep their values in the mean and have no std. The std of a colour is the mean of its
-    channels'; all rows share one scale.
+    In the panel of the mean, context pixels have their observed values; their std is zero. The std of an RGB pixel is
+    the mean over its channels; all rows share one colour scale.
 
     Args:
-        side: of the canvas, in pixels.
-        pitch: distance of neighbouring pixels in the inputs, which are zero in the middle of the canvas.
-        prediction: at the targets of the batch.
-        indices: which tasks.
+        side: side of the canvas, in pixels.
+        pitch: distance between adjacent pixels in units of the inputs, which are zero in the middle of the canvas.
+        prediction: prediction at the targets of the batch.
+        indices: indices of the tasks.
     """
     titles = ["context", "truth"] + (["context and mean", "std"] if prediction is not None else [])
     rows = figure.subplots(len(indices), len(titles), squeeze=False)
@@ -48,8 +48,8 @@ def draw_completions(
         pictures.append(put(pictures[0], target, batch.yt, batch.mask_t, i))
         if prediction is not None:
             pictures.append(put(pictures[0], target, prediction.mean, batch.mask_t, i))
-            nothing = put(canvas, context, batch.yc * 0, batch.mask_c, i)
-            spreads.append(put(nothing, target, prediction.stddev, batch.mask_t, i).mean(-1))
+            zeros = put(canvas, context, batch.yc * 0, batch.mask_c, i)
+            spreads.append(put(zeros, target, prediction.stddev, batch.mask_t, i).mean(-1))
         for ax, picture in zip(axes, pictures, strict=False):
             show_image(ax, paint(picture))
     for ax, title in zip(rows[0], titles, strict=True):
@@ -62,7 +62,7 @@ def draw_completions(
 
 
 def show_image(ax: Axes, picture: Float[np.ndarray, "side side *rgb"], **colours: Any) -> AxesImage:
-    """Shows a picture pixel by pixel, without ticks and frame."""
+    """Draws an image without interpolation, ticks and frame."""
     ax.set(xticks=[], yticks=[])
     ax.set_facecolor(UNSEEN)
     ax.spines[:].set_visible(False)
@@ -74,10 +74,10 @@ def pixels(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of the inputs of task `index`."""
     points = x[index] if mask is None else x[index, mask[index]]
-    place = (points.detach().cpu().double() / pitch + (side - 1) / 2).round().long().numpy()
-    if place.size and not (place.min() >= 0 and place.max() < side):
+    index_2d = (points.detach().cpu().double() / pitch + (side - 1) / 2).round().long().numpy()
+    if index_2d.size and not (index_2d.min() >= 0 and index_2d.max() < side):
         raise ValueError(f"inputs must lie on a canvas of {side} pixels {pitch:.4g} apart: draw before you shift.")
-    return place[:, 0], place[:, 1]
+    return index_2d[:, 0], index_2d[:, 1]
 
 
 def put(
@@ -87,13 +87,13 @@ def put(
     mask: Bool[Tensor, "b n"] | None,
     index: int,
 ) -> Float[np.ndarray, "side side c"]:
-    """A copy of the picture with the values of task `index` at their places."""
+    """A copy of the image with the values of task `index` at the pixels `place`."""
     out = picture.copy()
     out[place] = (values[index] if mask is None else values[index, mask[index]]).detach().cpu().numpy()
     return out
 
 
 def paint(picture: Float[np.ndarray, "side side c"]) -> Float[np.ndarray, "side side 3"]:
-    """Grey or RGB in [0, 1] as RGB, and a colour of their own for pixels that are not known."""
+    """A grey or RGB image in [0, 1] as RGB, with the colour `UNSEEN` for unobserved pixels."""
     known = ~np.isnan(picture).any(-1, keepdims=True)
     return np.where(known, np.clip(np.nan_to_num(picture), 0, 1), UNSEEN)

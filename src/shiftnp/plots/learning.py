@@ -26,7 +26,7 @@ class Curve(NamedTuple):
 
     @staticmethod
     def read(label: str, style: Style, entries: Iterable[Mapping[str, Any]]) -> Curve | None:
-        """From the entries of `metrics.jsonl`, the later one where a step comes twice; None without any score."""
+        """The curve in the entries of `metrics.jsonl`, the last entry of each step; None without any score."""
         found = {int(e["step"]): e for e in entries if e.get("valid") is not None}
         steps = sorted(found)
         if not steps:
@@ -69,7 +69,7 @@ def draw_learning(curves: Sequence[Curve], ylabel: str) -> Figure:
 
 
 def _limit_to_later_half(ax: Any, curves: Sequence[Curve], ceilings: Sequence[float]) -> None:
-    """Limits that show the later half of every curve; first scores are often far below."""
+    """Limits the y axis to the later half of every curve, since first scores are often far below."""
     later = [s for c in curves for s in c.scores[len(c.scores) // 2 :] if math.isfinite(s)]
     if not later:
         return

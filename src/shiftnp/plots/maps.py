@@ -1,4 +1,4 @@
-"""Pictures of scattered data: maps of a climate field at one time, and tables of observations."""
+"""Plots of scattered data: maps of a climate field at one time, and tables of observations."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from shiftnp.batch import Batch
 from shiftnp.plots.style import literal
 from shiftnp.scaling import Scaling
 
-NOTHING = "0.9"  # grey where there is no data
-SPREAD = "standard deviation"  # the panel that has colours of its own
+NOTHING = "0.9"  # grey for missing data
+SPREAD = "standard deviation"  # the panel with its own colour scale
 
 
 class Points(NamedTuple):
-    """One panel: inputs and one output, in their own units."""
+    """One panel: inputs and one output, in original units."""
 
     title: str
     x: Float[np.ndarray, "n dx"]
@@ -42,13 +42,13 @@ def draw_maps(
     """Context, truth and, if given, mean and standard deviation of task `index` at one time.
 
     Args:
-        scaling: that of the batch; inputs are latitude, longitude, time and elevation.
+        scaling: standardisation of the batch; inputs are latitude, longitude, time and elevation.
         time: the time shown, in the unit of the third input.
     """
     panels = [
         Points(p.title, p.x[near], p.y[near])
         for p in _panels(batch, scaling, prediction, index)
-        for near in [np.abs(p.x[:, 2] - time) < 1e-4 + 1e-6 * scaling.x_std[2]]  # float32 blurs times a little
+        for near in [np.abs(p.x[:, 2] - time) < 1e-4 + 1e-6 * scaling.x_std[2]]  # float32 rounds times
     ]
     everywhere = np.concatenate([p.x for p in panels]).round(3)
     lat, lon = np.unique(everywhere[:, 0]), np.unique(everywhere[:, 1])
@@ -58,8 +58,8 @@ def draw_maps(
     images = []
     for ax, p, limits, colours in _axes(figure, panels):
         field = np.full((len(lat), len(lon)), np.nan)
-        place = p.x.round(3)
-        field[np.searchsorted(lat, place[:, 0]), np.searchsorted(lon, place[:, 1])] = p.y
+        x = p.x.round(3)
+        field[np.searchsorted(lat, x[:, 0]), np.searchsorted(lon, x[:, 1])] = p.y
         low, high = limits
         images.append(ax.pcolormesh(lon, lat, field, shading="nearest", cmap=colours, vmin=low, vmax=high))
         ax.add_collection(LineCollection(coast, colors="black", linewidths=0.8), autolim=False)
@@ -72,7 +72,7 @@ def draw_maps(
 def draw_table(
     figure: Figure, batch: Batch, scaling: Scaling, prediction: Distribution | None = None, index: int = 0
 ) -> None:
-    """Task `index`, first output: a curve over one input, or colours over the first two of several."""
+    """First output of task `index`: a curve over one input, or coloured points over the first two of several."""
     panels = _panels(batch, scaling, prediction, index)
     if batch.xc.shape[-1] == 1:
         _draw_curve(figure.subplots(), panels, scaling)
@@ -129,7 +129,7 @@ def _panels(batch: Batch, scaling: Scaling, prediction: Distribution | None, ind
 
 
 def _axes(figure: Figure, panels: list[Points]) -> Iterator[tuple[Axes, Points, tuple[float, float], str]]:
-    """Panels side by side, with the colours of each: one scale for all values, one for standard deviations."""
+    """Axes side by side with their panel, colour limits and colour map: one scale for values, one for std."""
     values = np.concatenate([p.y[np.isfinite(p.y)] for p in panels[:3]])
     limits = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     grid = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True)[0]
@@ -142,7 +142,7 @@ def _axes(figure: Figure, panels: list[Points]) -> Iterator[tuple[Axes, Points, 
 
 
 def _colour_bars(figure: Figure, images: Sequence[ScalarMappable], label: str) -> None:
-    """One beside the panels of values, one beside that of standard deviations."""
+    """Adds a colour bar for the panels of values and one for the panel of standard deviations."""
     axes = list(figure.axes)
     values = min(len(images), 3)
     figure.colorbar(images[values - 1], ax=axes[:values], label=label, pad=0.02)
@@ -151,7 +151,7 @@ def _colour_bars(figure: Figure, images: Sequence[ScalarMappable], label: str) -
 
 
 def coastline(extent: tuple[float, float, float, float]) -> list[Float[np.ndarray, "n 2"]]:
-    """Coastlines in (west, east, south, north), if cartopy and its data are on this machine; else none."""
+    """Coastlines in (west, east, south, north), if cartopy and its data are installed; else none."""
     path = _coast_file()
     if path is None:
         return []
@@ -169,15 +169,15 @@ def coastline(extent: tuple[float, float, float, float]) -> list[Float[np.ndarra
 
 
 def _coast_file() -> Path | None:
-    """The finest coastline that cartopy has. It is asked for the path alone, as asking for the file downloads it."""
+    """The finest coastline file of cartopy, without downloading any."""
     try:
         import cartopy
     except ImportError:
         return None
-    keeper = cartopy.config["downloaders"][("shapefiles", "natural_earth")]
+    downloader = cartopy.config["downloaders"][("shapefiles", "natural_earth")]
     for resolution in ("10m", "50m", "110m"):
         what = {"config": cartopy.config, "category": "physical", "name": "coastline", "resolution": resolution}
-        for path in (keeper.target_path(what), keeper.pre_downloaded_path(what)):
+        for path in (downloader.target_path(what), downloader.pre_downloaded_path(what)):
             if path is not None and Path(path).exists():
                 return Path(path)
     return None

@@ -1,4 +1,4 @@
-"""Scores of several models: along a sweep of test sets, side by side, or by the number of context points."""
+"""Plots of the scores of several models: over a sweep of test sets, per test set, or by number of context points."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 
 from shiftnp.plots.style import Style, literal
 
-DEPTH = 5  # nats below the best: worse scores are marked at the edge, as they would flatten all others
+DEPTH = 5  # nats below the best; worse scores are marked at the edge, as they would compress the scale of the others
 
 
 class Series(NamedTuple):
-    """Scores of one model, and their standard errors; NaN where there is none."""
+    """Scores of one model and their standard errors; NaN for missing ones."""
 
     label: str
     style: Style
@@ -31,7 +31,7 @@ def draw_sweep(
     ylabel: str,
     ceiling: Sequence[float] | None = None,
 ) -> Figure:
-    """Scores against a swept value, one line per model.
+    """Scores against a swept parameter, one line per model.
 
     Args:
         panels: scores by the title of their panel, for instance ours and the paper's.
@@ -63,10 +63,10 @@ def draw_bins(
     share: bool = True,
     lower_is_better: bool = False,
 ) -> Figure:
-    """Scores against bins, for instance of the number of context points, drawn at even distances.
+    """Scores against bins, for instance of the number of context points, drawn evenly spaced.
 
     Args:
-        share: whether all panels have one scale.
+        share: whether all panels share one y axis.
     """
     figure = Figure(figsize=(4.4 * len(panels) + 2.0, 3.8), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=share, squeeze=False)[0].tolist()
@@ -90,32 +90,32 @@ def draw_bins(
 def draw_dots(
     columns: Sequence[str], ours: Sequence[Series], paper: Sequence[Sequence[float | None]], xlabel: str
 ) -> Figure:
-    """A panel for each test set, a row for each model: our score with its error, and the paper's as a grey bar.
+    """A panel for each test set, a row for each model: our score with its standard error, the paper's as a grey bar.
 
-    A score beyond the axis is an arrow at its end, with the number.
+    A score beyond the limits of the axis is an arrow at its end, with the number.
 
     Args:
-        ours: values for each of `columns`.
+        ours: our scores, with one value for each of `columns`.
         paper: the paper's scores, for each of `ours` and each of `columns`.
     """
     figure = Figure(figsize=(3.2 * len(columns) + 2.2, 0.36 * len(ours) + 1.5), layout="constrained")
     axes = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0].tolist()
     for j, (ax, title) in enumerate(zip(axes, columns, strict=True)):
-        here = [Series(one.label, one.style, one.values[j : j + 1], one.errors[j : j + 1]) for one in ours]
-        limits = _scale(here, [p[j] for p in paper], room=0.35)
+        column = [Series(one.label, one.style, one.values[j : j + 1], one.errors[j : j + 1]) for one in ours]
+        limits = _scale(column, [p[j] for p in paper], room=0.35)
         for i, (one, theirs) in enumerate(zip(ours, paper, strict=True)):
             score, printed = one.values[j], theirs[j]
-            lost = [v for v in (score, printed) if v is not None and math.isfinite(v) and not _is_within(v, limits)]
-            aside = 5 if len(lost) == 2 else 0
+            outside = [v for v in (score, printed) if v is not None and math.isfinite(v) and not _is_within(v, limits)]
+            shift = 5 if len(outside) == 2 else 0
             if printed is not None and _is_within(printed, limits):
                 ax.plot(printed, i, "|", color="0.55", markersize=13, markeredgewidth=2.5)
             elif printed is not None:
-                _arrow(ax, i, printed, "0.45", aside)
+                _arrow(ax, i, printed, "0.45", shift)
             if _is_within(score, limits):
                 colour, _, marker, fill = one.style
                 ax.errorbar(score, i, xerr=one.errors[j], fmt=marker, color=colour, markerfacecolor=fill)
             elif math.isfinite(score):
-                _arrow(ax, i, score, one.style.colour, -aside)
+                _arrow(ax, i, score, one.style.colour, -shift)
         ax.set(title=title, xlabel=xlabel)
         ax.grid(axis="x", alpha=0.3)
         ax.set_xlim(limits)
@@ -149,11 +149,11 @@ Limits = tuple[float, float] | tuple[None, None]
 def _scale(
     series: Sequence[Series], others: Sequence[float | None] = (), lower_is_better: bool = False, room: float = 0.15
 ) -> Limits:
-    """Limits of an axis with room for error bars. Scores far worse than the best are beyond them.
+    """Limits of an axis with room for error bars. Scores far worse than the best are outside.
 
     Args:
         others: more values, without errors.
-        room: space for marks of scores beyond the axis, as a share of its length.
+        room: space for marks of scores outside the limits, as a fraction of the axis.
     """
     pairs = [(float(v), float(e)) for one in series for v, e in zip(one.values, one.errors, strict=True)]
     pairs = [(v, e) for v, e in [*pairs, *((float(v), 0.0) for v in others if v is not None)] if math.isfinite(v)]
@@ -174,7 +174,7 @@ def _is_within(value: float, limits: Limits) -> bool:
 
 
 def _arrow(ax: Axes, y: int, value: float, colour: str | tuple[float, float, float], above: int) -> None:
-    """An arrow out of the left side of a panel, with the score that lies there."""
+    """An arrow at the left side of a panel, with the score that lies outside."""
     ax.annotate(
         f"{value:.2f}" if abs(value) < 1000 else f"{value:.1e}",
         (0, y),
@@ -189,24 +189,24 @@ def _arrow(ax: Axes, y: int, value: float, colour: str | tuple[float, float, flo
 
 
 def _mark_outside(ax: Axes, x: Sequence[float], series: Sequence[Series], limits: Limits) -> None:
-    """Triangles at the edge for scores beyond it, with the numbers, one above the other where there are several."""
+    """Triangles at the edge for scores outside the limits, with their numbers, stacked if there are several."""
     low, high = limits
     if low is None or high is None:
         return
-    seen = Counter[tuple[float, bool]]()
+    stacked = Counter[tuple[float, bool]]()
     for one in series:
-        for place, value in zip(x, one.values, strict=True):
+        for position, value in zip(x, one.values, strict=True):
             if math.isfinite(value) and not low <= value <= high:
                 below = value < low
                 side = 1 if below else -1
-                number = seen[float(place), below]
-                seen[float(place), below] += 1
+                number = stacked[float(position), below]
+                stacked[float(position), below] += 1
                 at = 0.02 if below else 0.98
                 mark = "v" if below else "^"
-                ax.plot(place, at, mark, color=one.style.colour, markersize=5, transform=ax.get_xaxis_transform())
+                ax.plot(position, at, mark, color=one.style.colour, markersize=5, transform=ax.get_xaxis_transform())
                 ax.annotate(
                     f"{value:.1f}" if abs(value) < 1000 else f"{value:.1e}",
-                    (float(place), at),
+                    (float(position), at),
                     (0, side * (5 + 9 * number)),
                     xycoords=ax.get_xaxis_transform(),
                     textcoords="offset points",
@@ -225,4 +225,4 @@ def legend(figure: Figure, axes: Sequence[Axes]) -> None:
             list(shown.values()), list(shown), loc="outside right upper", fontsize="small", frameon=False
         )
         for text in drawn.get_texts():
-            text.set_parse_math(False)  # a label is not mathematics, whatever it holds
+            text.set_parse_math(False)  # a `$` in a label is not mathtext

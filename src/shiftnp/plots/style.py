@@ -1,4 +1,4 @@
-"""One look for a model in all figures of a report. A model that is not named here gets a colour from `OTHERS`."""
+"""Plot styles of the models, the same in all figures of a report. A model without a colour gets one of `OTHERS`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ COLOURS = {
     "multi-task-gp": "0.35",
 }
 OTHERS = ("navy", "goldenrod", "darkgreen", "crimson", "saddlebrown", "black")
-"""Colours of models without one of their own, in the order in which they appear."""
+"""Colours of models that are not in `COLOURS`, in the order in which they appear."""
 MARKERS = "osD^vP"
 
 
 class Style(NamedTuple):
-    """Equivariant models have solid lines and filled markers, others dashed lines and open ones."""
+    """Plot style of a model. Equivariant models have solid lines and filled markers, others dashed lines and open
+    markers."""
 
     colour: tuple[float, float, float]
     line: str = "-"
@@ -40,8 +41,8 @@ BLACK = Style((0.0, 0.0, 0.0))
 
 
 def styles(models: Sequence[str]) -> list[Style]:
-    """A style for each of these names of models. Entries of the same name have one hue, ever lighter, and markers of
-    their own."""
+    """A style for each of these model names. Repeated names have the same hue, increasingly lighter, and different
+    markers."""
     from shiftnp.models import MODELS
 
     total, seen = Counter(models), Counter[str]()
@@ -59,7 +60,7 @@ def styles(models: Sequence[str]) -> list[Style]:
 
 
 def literal(figure: Figure) -> Figure:
-    """The figure, with all its text drawn as written: in a user's label or column name, `$` begins no formula."""
+    """The figure with mathtext turned off, since `$` in a user's label or column name is not a formula."""
     for text in figure.findobj(Text):
         if isinstance(text, Text):
             text.set_parse_math(False)

@@ -1,4 +1,4 @@
-"""Training times of models, relative to one of them."""
+"""Bar chart of the training times of models, relative to one of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shiftnp.plots.style import literal
 
 
 def draw_times(ratios: Mapping[str, tuple[float | None, float | None]], xlabel: str) -> Figure:
-    """Two bars for each model, our ratio and the paper's; none where it is not known."""
+    """Two bars for each model, our ratio and the paper's; no bar if it is not known."""
     figure = Figure(figsize=(7.5, 0.5 * len(ratios) + 1.2), layout="constrained")
     ax = figure.subplots()
     ax.axvline(1, color="0.7", linewidth=1, zorder=0)

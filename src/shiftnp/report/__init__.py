@@ -1,4 +1,4 @@
-"""From evaluated runs to the paper's table and figures: `shiftnp report EXPERIMENT`."""
+"""The report of an experiment: the paper's table and figures from evaluated runs (`shiftnp report EXPERIMENT`)."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def make_report(
     """Writes the report of an experiment, `NAME.html` and `NAME.md`, into the folder `out`, and returns both paths.
 
     Args:
-        runs: of the experiment. Those without weights and those that cannot be evaluated are left out, and the report
-            says so.
-        evaluate: gives the evaluation of a run, as `shiftnp.runs.evaluate.evaluate` does.
+        runs: runs of the experiment. Those without weights and those that cannot be evaluated are left out, and the
+            report lists them.
+        evaluate: function that returns the evaluation of a run, as `shiftnp.runs.evaluate.evaluate` does.
         quiet: print nothing.
         where: the folder that was searched for runs, for the message if there are none.
-        unreadable: sentences about runs that could not be opened, for the report.
+        unreadable: error messages of runs that could not be opened, for the report.
     """
     console = Console(quiet=quiet, soft_wrap=True, markup=False, highlight=False)
     usable = [run for run in runs if run.is_baseline or (run.folder / "model.safetensors").is_file()]
@@ -59,7 +59,7 @@ def make_report(
             console.print(f"{i} of {len(usable)}: {label}, seed {run.config.training.seed}")
             evaluations.append(evaluate(run))
             good.append(run)
-        except Exception as error:  # whatever is wrong with one run must not cost the report of all others
+        except Exception as error:  # a failure of one run must not prevent the report of all others
             bad.append(printable(f"{run.folder}: {sentence(error)}"))
             console.print(f"Left out: {bad[-1]}")
     if not good:
@@ -92,7 +92,7 @@ def make_report(
 
 
 def _statement(experiment: Experiment, done: Sequence[Line]) -> Items:
-    """How our figures were made, and how the paper's were."""
+    """How our results and those of the paper were obtained."""
     evaluations = [e for line in done for e in line.evaluations.values()]
 
     def distinct(values: Sequence[object]) -> str:

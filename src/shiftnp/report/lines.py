@@ -1,4 +1,4 @@
-"""The lines of a report's tables: evaluated runs in the order of the paper's rows."""
+"""The lines of the tables in a report: evaluated runs in the order of the paper's rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shiftnp.runs.run import Run
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table: a row of the paper, and runs of it that differ in nothing but the task they are trained on.
+    """One line of a table: a row of the paper, and runs of it that differ only in the task they are trained on.
 
     Args:
         row: the row of the paper.
-        runs, evaluations: by the name of their task; none where the paper's row was not run.
+        runs, evaluations: runs and their evaluations, by task; empty if the paper's row was not run.
         mark: number of the footnote with the settings; 0: none, the settings are those of the preset.
-        label: a name that no other line has, for pictures and tables without a column of seeds.
-        style: look of the line in all pictures.
+        label: a unique name, for figures and tables without a column of seeds.
+        style: plot style of the line in all figures.
     """
 
     row: Row
@@ -34,7 +34,7 @@ class Line:
 
     @property
     def first(self) -> Evaluation:
-        """The first evaluation, for what all of the line have in common."""
+        """The first evaluation, for the properties that all evaluations of the line share."""
         return next(iter(self.evaluations.values()))
 
     @property
@@ -44,22 +44,23 @@ class Line:
 
     @property
     def settings(self) -> str:
-        """The preset and what was changed, in words."""
+        """The preset and its changes as text."""
         preset = f"Preset {self.first.preset}" if self.first.preset else "No preset"
         return printable(preset + (f" with {', '.join(self.first.changes)}" if self.first.changes else ""))
 
     @property
     def is_finished(self) -> bool:
+        """Whether the training of all runs is finished."""
         return all(e.is_finished for e in self.evaluations.values())
 
     def summary(self, column: Column) -> SetSummary | None:
-        """The figures of one test set; None if it was not evaluated."""
+        """The metrics of one test set; None if it was not evaluated."""
         evaluation = self.evaluations.get(column.task)
         return None if evaluation is None else evaluation.sets.get(column.test_set)
 
 
 def gather(experiment: Experiment, runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[Line]:
-    """Lines in the order of the paper's rows, then those of other models; rows without a run are there too."""
+    """Lines in the order of the paper's rows, then those of other models; rows without a run are included."""
     groups: list[tuple[tuple[object, ...], dict[str, Run], dict[str, Evaluation]]] = []
     for run, e in zip(runs, evaluations, strict=True):
         key = (e.row or e.model, e.model, e.preset, e.changes, e.seed)
@@ -83,7 +84,7 @@ def _row(experiment: Experiment, evaluation: Evaluation) -> Row:
 
 
 def _labelled(lines: Sequence[Line]) -> list[Line]:
-    """Gives lines a style, footnote marks, and labels that say in what lines of the same row differ."""
+    """The lines with styles, footnote marks, and labels that distinguish lines of the same row."""
     presets = {line.first.preset for line in lines if line.evaluations}
     marks: dict[str, int] = {}
     marked: list[Line] = []

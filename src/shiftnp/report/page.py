@@ -1,4 +1,4 @@
-"""A page of text, tables and pictures, as one HTML file that needs nothing else and as Markdown with picture files."""
+"""A page of text, tables and figures, as one self-contained HTML file and as Markdown with image files."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ LONG = 12  # characters of a column's title that fit in one line
 
 
 class Heading(NamedTuple):
+    """A heading of a section."""
+
     text: str
 
 
@@ -67,7 +69,7 @@ class Items(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a table. `quiet` ones are grey: the paper's figures, and what is missing."""
+    """A cell of a table. `quiet` cells are grey: the paper's results, and missing ones."""
 
     text: str = ""
     bold: bool = False
@@ -79,7 +81,7 @@ class Table:
     """A table.
 
     Args:
-        head: group and title of each column; neighbours of the same group have one common heading, an empty group none.
+        head: group and title of each column; adjacent columns of one group share a heading, except those of group "".
         rows: as many cells as `head` has columns. The first column stays in view when a narrow screen scrolls.
         notes: footnotes below the table.
     """
@@ -99,10 +101,10 @@ class Picture:
     """A figure.
 
     Args:
-        name: of its file, without suffix.
-        alt: what it shows, for those who cannot see it.
-        caption: how to read it.
-        drawn: made of lines (SVG in HTML) and not of pixels (PNG).
+        name: file name without suffix.
+        alt: alternative text for screen readers.
+        caption: caption below the figure.
+        drawn: whether it is a vector graphic (SVG in HTML) or a raster image (PNG).
     """
 
     name: str
@@ -113,12 +115,14 @@ class Picture:
 
     @cached_property
     def png(self) -> bytes:
+        """The figure as PNG."""
         memory = io.BytesIO()
         self.figure.savefig(memory, format="png", dpi=120)
         return memory.getvalue()
 
     @cached_property
     def svg(self) -> bytes:
+        """The figure as SVG."""
         memory = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": self.name}):  # the same file for the same figure
             self.figure.savefig(memory, format="svg", metadata={"Date": None})
@@ -129,9 +133,9 @@ Block = Heading | Paragraph | Items | Table | Picture
 
 
 def write_page(folder: Path, name: str, title: str, blocks: Sequence[Block]) -> tuple[Path, Path]:
-    """Writes `name.html`, `name.md` and `name-figures/`, the picture files of the latter. Returns both pages.
+    """Writes `name.html`, `name.md` and `name-figures/`, the image files of the latter. Returns the paths of the pages.
 
-    Pictures of an earlier page of the same name are removed.
+    Image files of an earlier page of the same name are removed.
     """
     figures, page, text = folder / f"{name}-figures", folder / f"{name}.html", folder / f"{name}.md"
     blocks = [_checked(block) if isinstance(block, Picture) else block for block in blocks]
@@ -153,7 +157,7 @@ def write_page(folder: Path, name: str, title: str, blocks: Sequence[Block]) -> 
 
 
 def _checked(picture: Picture) -> Picture | Paragraph:
-    """The picture, or a sentence if it cannot be drawn: that must not cost the page."""
+    """The figure, or a paragraph with the error if it cannot be drawn, so that the page is still written."""
     try:
         _ = picture.png, picture.svg if picture.drawn else None
     except Exception as error:
@@ -165,7 +169,7 @@ def _checked(picture: Picture) -> Picture | Paragraph:
 
 
 def to_markdown(title: str, blocks: Sequence[Block], figures: str) -> str:
-    """The page as Markdown, whose pictures are PNG files in the folder `figures` beside it."""
+    """The page as Markdown, with figures as PNG files in the folder `figures` beside it."""
     parts = [f"# {_mark(title)}"]
     for block in blocks:
         match block:
@@ -192,9 +196,9 @@ def _table_markdown(table: Table) -> str:
 
 
 def _mark(text: str) -> str:
-    """Text with what Markdown would take for markup escaped, but for code."""
+    """Text with Markdown's special characters escaped, except in code."""
     parts = printable(text).split("`")
-    code = len(parts) % 2  # a backtick without its partner is no code
+    code = len(parts) % 2  # an unpaired backtick is not code
     for i in range(0, len(parts), 2 if code else 1):
         parts[i] = re.sub(r"([\\*|<\[\]])", r"\\\1", parts[i])
     return ("`" if code else "\\`").join(parts)
@@ -204,7 +208,7 @@ def _mark(text: str) -> str:
 
 
 def to_html(title: str, blocks: Sequence[Block]) -> str:
-    """The page as one HTML file that loads nothing."""
+    """The page as one self-contained HTML file."""
     parts = [f"<h1>{_escape(title)}</h1>"]
     for block in blocks:
         match block:
@@ -264,7 +268,7 @@ def _class(*names: str) -> str:
 def _picture_html(picture: Picture) -> str:
     kind, data = ("svg+xml", picture.svg) if picture.drawn else ("png", picture.png)
     inches = picture.figure.get_size_inches()[0]
-    wide = ' class="wide"' if inches > 8 else ""  # better scrolled on a phone than too small to read
+    wide = ' class="wide"' if inches > 8 else ""  # on a phone it scrolls instead of shrinking
     source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
     size = f' style="width: {inches * 6:.0f}rem"'
     image = f'<img{wide}{size} alt="{html.escape(printable(picture.alt))}" src="{source}">'

@@ -1,4 +1,4 @@
-"""The pictures of a report, from the lines of its tables."""
+"""The figures of a report, from the lines of its tables."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from shiftnp.report.page import Block, Heading, Paragraph, Picture
 from shiftnp.report.tables import PAPER, Measured, ceiling, measured
 
 SHOWN = (*BASELINES, "cnp", "tnp", "convcnp", "te-tnp", "te-pt-tnp")
-"""Models whose predictions are drawn if there are many: those of the paper's figures. The main row comes first."""
-MOST = 5  # models side by side in one picture,
-ALONE = 3  # or pictures of one model each
+"""Models whose predictions are drawn if there are many: those in the paper's figures. The main row comes first."""
+MOST = 5  # largest number of models in one figure
+ALONE = 3  # largest number of figures with one model each
 
 
 def sweep(columns: Sequence[Column]) -> tuple[str, list[float]] | None:
-    """What is swept over and its values, if test sets are named like `delta-0.0`, `delta-0.2`, ...; else None."""
+    """Name and values of the swept parameter, if test sets are named like `delta-0.0`, `delta-0.2`, ...; else None."""
     parts = [re.fullmatch(r"(.+?)-(\d+(?:\.\d+)?)", column.test_set) for column in columns]
     names = {part[1] if part else None for part in parts} | {column.task for column in columns[1:]} - {columns[0].task}
     if len(columns) < 3 or len(names) > 1 or None in names:
@@ -33,23 +33,23 @@ def sweep(columns: Sequence[Column]) -> tuple[str, list[float]] | None:
 
 
 def _series(lines: Sequence[Line], values: Callable[[Line], Sequence[Measured | None]]) -> list[Series]:
-    """What is known of each line, in the style of its model."""
+    """The values of each line as a series, in the style of its model."""
     found = []
     for line in lines:
         pairs = [v or (math.nan, math.nan) for v in values(line)]
-        # An unknown error is drawn as none.
+        # An unknown standard error is drawn as zero.
         errors = [0.0 if math.isnan(error) else float(error) for _, error in pairs]
         found.append(Series(line.label, line.style, [float(value) for value, _ in pairs], errors))
     return found
 
 
 def _not_empty(panels: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Series]]:
-    """Those that have anything to show."""
+    """The panels with at least one finite value."""
     return {name: some for name, some in panels.items() if any(math.isfinite(v) for one in some for v in one.values)}
 
 
 def score_picture(experiment: Experiment, lines: Sequence[Line]) -> Picture:
-    """Our scores beside the paper's: curves along a sweep of test sets, else dots."""
+    """Our scores and the paper's: curves over a sweep of test sets, else dots."""
     columns = experiment.columns
     swept = sweep(columns)
 
@@ -69,7 +69,7 @@ def score_picture(experiment: Experiment, lines: Sequence[Line]) -> Picture:
     name, x = swept
     label = "shift Δ of the test inputs" if name == "delta" else name
     panels = {"ours": ours}
-    # A row of several lines has one curve in the paper, which looks like the first of them.
+    # A row with several lines has one curve in the paper, drawn in the style of the first of them.
     first = {line.row.name: line.label for line in reversed(lines) if any(line.row.paper)}
     theirs = _series(lines, lambda line: line.row.paper or [None] * len(x))
     if first:
@@ -84,7 +84,7 @@ def score_picture(experiment: Experiment, lines: Sequence[Line]) -> Picture:
 
 
 def context_pictures(experiment: Experiment, done: Sequence[Line], columns: Sequence[Column]) -> list[Block]:
-    """By number of context points: the gap where it is known, else the score."""
+    """The gap by number of context points or, if it is not known, the score."""
     summaries = [s for line in done for c in columns if (s := line.summary(c)) is not None]
     gap = any(s.gap and measured(s.gap) for s in summaries)
     names = sorted({name for s in summaries for name in s.by_context}, key=lambda name: int(name.split("-")[0]))
@@ -123,7 +123,7 @@ def learning_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bloc
                 continue
             try:
                 curve = Curve.read(line.label, line.style, line.runs[task].metrics())
-            except Exception as error:  # one damaged metrics.jsonl costs one curve
+            except Exception as error:  # a damaged metrics.jsonl affects one curve only
                 bad.append(f"{line.label} ({sentence(error)})")
                 continue
             if curve is None:
@@ -157,7 +157,7 @@ def prediction_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bl
             for line in lines:
                 try:
                     models[line.label] = line.runs[task].model()
-                except Exception as error:  # one damaged run costs its own picture
+                except Exception as error:  # a damaged run affects its own figure only
                     blocks.append(
                         Paragraph(f"Predictions on {task} could not be drawn for {line.label}: {sentence(error)}")
                     )
@@ -165,7 +165,7 @@ def prediction_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bl
                 continue
             looks = {line.label: line.style for line in lines}
             pictures = lines[0].runs[task].task.comparison(models, sets, looks) if sets else []
-        except Exception as error:  # data that are not on this machine, for instance
+        except Exception as error:  # for instance, data that are not on this machine
             blocks.append(Paragraph(f"Predictions on {task} could not be drawn: {sentence(error)}"))
             continue
         for i, picture in enumerate(pictures):
@@ -180,8 +180,8 @@ def _to_show(experiment: Experiment, lines: Sequence[Line], task: str) -> list[L
 
     def rank(line: Line) -> tuple[bool, int, int]:
         model = line.row.model
-        place = SHOWN.index(model) if model in SHOWN else len(SHOWN)
-        return line.row.name != experiment.main, place, -line.evaluations[task].step
+        position = SHOWN.index(model) if model in SHOWN else len(SHOWN)
+        return line.row.name != experiment.main, position, -line.evaluations[task].step
 
     ranked = sorted(lines, key=rank)
     first = ranked[0].runs[task].task if ranked else None
@@ -198,7 +198,7 @@ def _to_show(experiment: Experiment, lines: Sequence[Line], task: str) -> list[L
 
 
 def calibration_picture(done: Sequence[Line], columns: Sequence[Column]) -> list[Block]:
-    """Coverage less nominal coverage of central intervals."""
+    """Coverage minus nominal coverage of central intervals."""
 
     def covered(line: Line, column: Column) -> list[Measured | None]:
         summary = line.summary(column)

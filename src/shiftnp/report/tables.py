@@ -1,4 +1,4 @@
-"""The tables of a report: what was measured beside what the paper printed."""
+"""The tables of a report: measured results beside those of the paper."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from shiftnp.runs.results import FAILED, Estimate, Evaluation
 
 NOT_RUN = Cell("not run", quiet=True)
 NONE = "n/a"
-"""Where an evaluation has no finite number."""
+"""Text of a cell without a finite number."""
 UNTRAINED = "none"
-"""Steps of a baseline, which is not trained."""
+"""Text for the steps of a baseline, which is not trained."""
 PAPER = "paper (other test tasks)"
-"""Title of every column with the paper's scores, which are of other test tasks than ours."""
+"""Title of the columns with the paper's scores, which are on other test tasks than ours."""
 Measured = tuple[float, float]
-"""A finite number and its standard error, which is NaN where it is not known."""
+"""A finite number and its standard error, which is NaN if it is not known."""
 ABOUT = [("", "model"), ("", "steps"), ("", "seed")]
 
 
 def score_table(experiment: Experiment, lines: Sequence[Line]) -> Table:
-    """Our scores beside the paper's. Bold: the best of ours, and all within the sum of both standard errors of it."""
+    """Our scores and the paper's. Bold: the best of ours, and all within the sum of both standard errors of it."""
     columns = experiment.columns
     rows = [about(line) for line in lines]
     for j, column in enumerate(columns):
@@ -56,7 +56,7 @@ def about(line: Line) -> list[Cell]:
 
 
 def footnotes(lines: Sequence[Line]) -> list[str]:
-    """What the marks in the first columns mean: settings, unfinished runs, baselines."""
+    """Footnotes for the marks in the first columns: settings, unfinished runs, baselines."""
     settings = {line.mark: line.settings for line in lines if line.mark}
     notes = [f"[{mark}] {settings[mark]}." for mark in sorted(settings)]
     if any(not line.is_finished for line in lines):
@@ -67,7 +67,7 @@ def footnotes(lines: Sequence[Line]) -> list[str]:
 
 
 def gap_table(experiment: Experiment, lines: Sequence[Line]) -> Table | None:
-    """How far below the best possible prediction models are; None where that is not known."""
+    """Gaps of the models to the best possible prediction; None if that is not known."""
     columns = [c for c in experiment.columns if any((s := line.summary(c)) and s.gap for line in lines)]
     if not columns:
         return None
@@ -124,7 +124,7 @@ def _see_scores(lines: Sequence[Line]) -> list[str]:
 
 
 def measured(entry: Estimate | float | None) -> Measured | None:
-    """A figure of an evaluation as a pair; None where it has no finite number."""
+    """A metric of an evaluation and its standard error; None if it is not a finite number."""
     mean, error = (entry.mean, entry.standard_error) if isinstance(entry, Estimate) else (entry, None)
     if mean is None or not math.isfinite(mean):
         return None
@@ -132,7 +132,7 @@ def measured(entry: Estimate | float | None) -> Measured | None:
 
 
 def best(values: Sequence[Measured | None]) -> list[bool]:
-    """Which are the highest: all within the sum of both standard errors of the best, as in the paper's tables."""
+    """Which values are bold: all within the sum of both standard errors of the highest, as in the paper's tables."""
     known = [v for v in values if v is not None]
     if not known:
         return [False] * len(values)
@@ -152,7 +152,7 @@ def ceiling(lines: Sequence[Line], column: Column) -> Measured | None:
 
 
 def show(value: Figures | Measured, digits: int = 2) -> str:
-    """`-0.52 ± 0.01`."""
+    """A value with its standard error, such as `-0.52 ± 0.01`."""
     if value is None:
         return NONE
     error = "" if math.isnan(value[1]) else f" ± {_round(value[1], digits)}"
@@ -164,7 +164,7 @@ def _round(value: float, digits: int) -> str:
 
 
 def steps_of(evaluation: Evaluation) -> str:
-    """How long a run was trained, in few characters."""
+    """The number of training steps of a run as text."""
     if evaluation.steps == 0:
         return UNTRAINED
     return (
@@ -173,4 +173,5 @@ def steps_of(evaluation: Evaluation) -> str:
 
 
 def count(n: int) -> str:
+    """An integer as text, with thousands separators from 10,000 on."""
     return f"{n:,}" if n >= 10_000 else str(n)

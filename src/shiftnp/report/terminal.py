@@ -1,4 +1,4 @@
-"""Evaluations as tables in a terminal."""
+"""Tables of evaluations for a terminal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from shiftnp.metrics import COVERAGE
 from shiftnp.runs.results import BinSummary, Estimate, Evaluation, SetSummary
 
 Rows = list[tuple[str, SetSummary]]
-"""Names and figures."""
+"""Names and metrics of the rows of a table."""
 Columns = list[tuple[str, list[str]]]
-"""Titles and cells."""
-LONGEST = 16  # characters of a name that leave room for figures
+"""Titles and cells of the columns of a table."""
+LONGEST = 16  # characters of a name that leave room for numbers
 
 
 def print_tables(evaluations: Sequence[Evaluation], console: Console) -> None:
@@ -59,7 +59,7 @@ def failed_tasks(name: str, summary: SetSummary) -> str:
 
 
 def names_of(evaluations: Sequence[Evaluation]) -> tuple[list[str], list[tuple[str, str]]]:
-    """What each run is called in tables. If some names are long, all get numbers, and a legend says what they are."""
+    """Names of the runs in tables, and a legend. If some names are long, all are replaced by numbers in the legend."""
     labels = [printable(e.label) for e in evaluations]
     seeds = [f"{label}, seed {e.seed}" for label, e in zip(labels, evaluations, strict=True)]
     keys = [(label, e.task) for label, e in zip(labels, evaluations, strict=True)]
@@ -73,7 +73,7 @@ def names_of(evaluations: Sequence[Evaluation]) -> tuple[list[str], list[tuple[s
 
 
 def tables(evaluations: Sequence[Evaluation], names: list[str], width: int) -> list[tuple[str, Table]]:
-    """Titles and tables: of one run, with its test sets as rows; of several, with runs as rows, for each test set."""
+    """Tables with their titles: for one run, test sets as rows; for several, one table per test set, runs as rows."""
     groups: dict[str, Rows] = {}
     for label, e in zip(names, evaluations, strict=True):
         task = printable(e.task)
@@ -87,7 +87,7 @@ def tables(evaluations: Sequence[Evaluation], names: list[str], width: int) -> l
 
 
 def figures_tables(title: str, rows: Rows, width: int) -> list[tuple[str, Table]]:
-    """All figures of a test set or run, with standard errors of the mean over tasks: one table, or two if narrow."""
+    """All metrics of a test set or run, with standard errors over tasks: one table, or two in a narrow terminal."""
     names, every = [name for name, _ in rows], [s for _, s in rows]
     scores: Columns = [("log-\nlikelihood", [with_error(s.log_likelihood) for s in every])]
     if any(s.gap for s in every):
@@ -135,6 +135,7 @@ def new_table(names: list[str], columns: Columns) -> Table:
 
 
 def width_of(texts: list[str]) -> int:
+    """Width of the longest line."""
     return max((cell_len(line) for text in texts for line in text.split("\n")), default=0)
 
 
@@ -150,10 +151,11 @@ def figure(x: float | None) -> str:
 
 
 def with_error(estimate: Estimate) -> str:
+    """A mean with its standard error."""
     return f"{figure(estimate.mean)} ± {figure(estimate.standard_error)}"
 
 
 def mean_of(tasks: BinSummary | None, gap: bool = False) -> str:
-    """The mean log-likelihood or gap of some tasks; nothing where there are none."""
+    """The mean log-likelihood or gap of a bin of tasks; empty if there is none."""
     shown = None if tasks is None else tasks.gap if gap else tasks.log_likelihood
     return "" if shown is None else figure(shown.mean)

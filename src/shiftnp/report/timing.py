@@ -16,7 +16,7 @@ from shiftnp.report.tables import NONE, NOT_RUN
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of a training step of one model, and their ratio to the TNP's; None where nothing was measured."""
+    """Seconds of a training step of one model, and their ratio to the TNP's; None if nothing was measured."""
 
     title: str
     steps: int
@@ -27,7 +27,7 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What `shiftnp.bench.train.measure` gives and `shiftnp train timing` keeps as JSON."""
+    """The result of `shiftnp.bench.train.measure`, which `shiftnp train timing` writes as JSON."""
 
     preset: str
     seed: int

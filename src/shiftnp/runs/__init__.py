@@ -1,1 +1,1 @@
-"""Runs: what they are configured by, how they are trained, evaluated and kept in a folder."""
+"""Training runs: configuration, run folder, checkpoints, training loop and evaluation."""

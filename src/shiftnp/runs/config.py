@@ -1,4 +1,4 @@
-"""Everything that decides a run, as plain data that goes into its `config.json`. This module does not import torch."""
+"""The configuration of a run, as stored in its `config.json`. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Precision = Literal["float32", "bf16", "bf16-pairs"]
 
 LEAST = {"steps": 0, "batch_size": 1, "warmup": 0, "seed": 0}
 LEAST |= dict.fromkeys(("log_every", "valid_every", "valid_tasks", "patience"), 1)
-"""Smallest value of every whole number in `Training`."""
+"""Smallest value of every integer in `Training`."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a model is trained. The defaults are the paper's.
+    """Training hyperparameters. The defaults are the paper's.
 
     Each entry is an option of `shiftnp train`, with the help text below.
 
     Args:
         steps: Number of training steps, one batch each.
-        batch_size: Tasks in a batch, divided among all devices.
+        batch_size: Tasks in a batch, split among all devices.
         learning_rate: Learning rate of AdamW.
         weight_decay: Weight decay of AdamW.
         clip: Gradients are clipped to this absolute value, entry by entry; None: no clipping.
@@ -35,9 +35,9 @@ class Training:
         warmup: Steps of linear learning-rate warm-up.
         ema: Decay of an exponential moving average (EMA) of the weights, for instance 0.999, which is then validated
             and saved; None: no EMA.
-        precision: bf16: matrix products in bfloat16 where autocast deems it safe; bf16-pairs: only those in the
-            pairwise networks, nearly all of the work of the MLP kernel. Weights stay float32.
-        seed: Seed of the initial weights and of the data.
+        precision: bf16: bfloat16 autocast; bf16-pairs: bfloat16 matrix products in the pairwise MLPs only, nearly all
+            of the work of the MLP kernel. Weights stay float32.
+        seed: Random seed of the initial weights and of the data.
         log_every: Steps between two entries of the loss in metrics.jsonl.
         valid_every: Steps between two validations.
         valid_tasks: Number of tasks of the validation set to use.
@@ -75,14 +75,14 @@ class Training:
 
     def rate(self, step: int) -> float:
         """Learning rate of step 0, 1, ..."""
-        rise = min(1.0, (step + 1) / (self.warmup + 1))
-        fall = 1.0 if self.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * step / self.steps))
-        return float(self.learning_rate) * rise * fall
+        warmup = min(1.0, (step + 1) / (self.warmup + 1))
+        decay = 1.0 if self.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * step / self.steps))
+        return float(self.learning_rate) * warmup * decay
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: which model is trained on which task, and how.
+    """Configuration of a run: model, task and training.
 
     Args:
         model, model_settings: name in `MODELS` or `BASELINES`, and its arguments without `dx` and `dy`.
@@ -106,11 +106,12 @@ class RunConfig:
 
     @property
     def label(self) -> str:
-        """The run in a few words, for tables: row or model, preset and changes."""
+        """Short description of the run, for tables: row or model, preset and changes."""
         about = ", ".join(filter(None, [self.preset, *self.changes]))
         return printable(f"{self.row or self.model} ({about})" if about else (self.row or self.model))
 
     def to_json(self) -> dict[str, Any]:
+        """The configuration as plain data."""
         return dataclasses.asdict(self)
 
     @staticmethod
@@ -127,7 +128,7 @@ class RunConfig:
 
 
 def _check_entries(kind: type[Training] | type[RunConfig], entries: Mapping[str, Any]) -> None:
-    """Refuses entries that the class does not have, or of a wrong type."""
+    """Raises a ValueError for entries that the class does not have, or of a wrong type."""
     hints = get_type_hints(kind)
     for name, value in entries.items():
         if name not in hints:
@@ -136,7 +137,7 @@ def _check_entries(kind: type[Training] | type[RunConfig], entries: Mapping[str,
 
 
 def _tuples(value: Any) -> Any:
-    """With tuples for lists, since JSON has lists alone."""
+    """The value with lists converted to tuples, which JSON does not have."""
     if isinstance(value, dict):
         return {k: _tuples(v) for k, v in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

@@ -1,7 +1,7 @@
-"""A run on its test sets: figures with standard errors over tasks.
+"""Evaluation of a run on its test sets: metrics with standard errors over tasks.
 
-`shiftnp.runs.scoring.score` gives numbers for each task, `summarise` turns them into the figures of a table, `evaluate`
-does both for a run and keeps them in its folder as `evaluation.json`.
+`shiftnp.runs.scoring.score` computes metrics for each task, `summarise` averages them over tasks, `evaluate` does both
+for a run and writes `evaluation.json` to its folder.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from shiftnp.runs.scoring import Scores, score
 from shiftnp.tasks import TestSet
 from shiftnp.tasks.base import reported_test_sets
 
-# --- from tasks to figures -------------------------------------------------------------------------------------------
+# --- metrics of a test set -------------------------------------------------------------------------------------------
 
 
 def summarise(scores: Scores, best: Float[Tensor, " n"] | None = None) -> SetSummary:
-    """The figures of a table.
+    """Mean metrics of a test set, with standard errors over tasks.
 
     Args:
-        best: log-likelihood per target of the best possible predictor on the same tasks. Then `gap` says how far below
-            it the predictor is, task by task, which has far less noise than the score itself.
+        best: log-likelihood per target of the best possible predictor on the same tasks. The mean difference to it is
+            `gap`, whose standard error is far smaller than that of the log-likelihood itself.
     """
     ll = scores.log_likelihood
     if best is not None and len(best) != len(ll):
@@ -78,7 +78,7 @@ def estimate(values: Float[Tensor, " n"]) -> Estimate:
 def gap_to(
     best: Float[Tensor, " n"] | None, values: Float[Tensor, " n"], rows: Bool[Tensor, " n"] | slice = slice(None)
 ) -> Gap | None:
-    """How far below the best possible predictor some log-likelihoods are; None if that is not known."""
+    """Mean difference between the log-likelihoods of the best possible predictor and `values`; None if `best` is."""
     if best is None:
         return None
     below = estimate((best - values)[rows])
@@ -86,24 +86,24 @@ def gap_to(
 
 
 def failures(scores: Scores) -> Failures:
-    """How many tasks failed, and the five with the lowest log-likelihood."""
+    """Number of failed tasks, and the five tasks with the lowest log-likelihood."""
     ll = scores.log_likelihood
     worst = ll.nan_to_num(nan=-math.inf, neginf=-math.inf).argsort(stable=True)[:5].tolist()
     return Failures(
         threshold=FAILED,
-        tasks=int((~(ll >= FAILED)).sum()),  # NaN is no better
+        tasks=int((~(ll >= FAILED)).sum()),  # NaN counts as failed
         not_finite=int((~ll.isfinite()).sum()),
         worst=tuple(TaskScore(i, int(scores.context[i]), number(ll[i])) for i in worst),
     )
 
 
 def number(value: Tensor | float) -> float | None:
-    """A finite number, or None: JSON knows no NaN and no infinity."""
+    """A finite number, or None, because JSON has neither NaN nor infinity."""
     return float(value) if math.isfinite(value) else None
 
 
 def context_bins(context: Int[Tensor, " n"]) -> dict[str, Bool[Tensor, " n"]]:
-    """Which tasks belong to which bin of context sizes: 0, 1, 2, 3-4, 5-8, 9-16, ..., without empty bins."""
+    """Masks of the tasks in each bin of context sizes: 0, 1, 2, 3-4, 5-8, 9-16, ..., without empty bins."""
     bins, low, high = {}, 0, 0
     while low <= int(context.max()):
         inside = (context >= low) & (context <= high)
@@ -114,11 +114,11 @@ def context_bins(context: Int[Tensor, " n"]) -> dict[str, Bool[Tensor, " n"]]:
 
 
 def best_possible(test_set: TestSet, mixture: bool, folder: Path | None = None) -> Float[Tensor, " n"] | None:
-    """Log-likelihood per target of the best possible predictor, task by task; None where it is not known.
+    """Log-likelihood per target of the best possible predictor on each task; None if it is not known.
 
     Args:
-        mixture: compare with the best mixture, for models that predict mixtures; else with the best Gaussian.
-        folder: where the result is cached. None: the user's cache.
+        mixture: use the best mixture, for models that predict mixtures; otherwise the best Gaussian.
+        folder: folder in which the result is cached. None: the user's cache.
     """
     return test_set.task.ceiling(test_set, mixture, folder)
 
@@ -136,18 +136,18 @@ def evaluate(
     warn: Callable[[str], object] = warnings.warn,
     test_sets: Mapping[str, TestSet] | None = None,
 ) -> Evaluation:
-    """Evaluates a run on test sets and keeps the figures in its folder, as `evaluation.json`.
+    """Evaluates a run on test sets and writes the metrics to `evaluation.json` in its folder.
 
-    Test sets that were evaluated before, with the same weights and the same `tasks`, stay beside the new ones.
+    Results of other test sets with the same weights and the same `tasks` are kept in the file.
 
     Args:
         sets: names of test sets; None: all.
-        tasks: how many tasks of each test set to use; None: all.
-        quiet: show no progress.
-        gap: compare with the best possible predictor where it is known. Finding it takes minutes, but only once.
-        warn: is called with a sentence if `evaluation.json` cannot be written; the results are returned all the same.
-        test_sets: by name. None: those of the run's task. `shiftnp.experiments.evaluation_sets(run)` gives those of its
-            experiment.
+        tasks: number of tasks of each test set to use; None: all.
+        quiet: show no progress bar.
+        gap: compare with the best possible predictor if it is known. Computing it takes minutes, but only once.
+        warn: called with a message if `evaluation.json` cannot be written; the results are still returned.
+        test_sets: the test sets, by name. None: those of the run's task. `shiftnp.experiments.evaluation_sets(run)`
+            gives those of its experiment.
     """
     if tasks is not None and tasks < 1:
         raise ValueError(f"tasks must be a whole number of at least 1, got {tasks}.")
@@ -162,12 +162,12 @@ def evaluate(
     if tasks is not None:
         chosen = {name: replace(test_set, tasks=min(tasks, test_set.tasks)) for name, test_set in chosen.items()}
     result, model = describe(run, tasks, device), run.model(device)
-    while describe(run, tasks, device) != result:  # a training that goes on has just written newer weights
+    while describe(run, tasks, device) != result:  # a training process has just written newer weights
         result, model = describe(run, tasks, device), run.model(device)
     mixture = isinstance(model, NeuralProcess) and model.likelihood.ceiling == "mixture"
     best = {name: best_possible(test_set, mixture) if gap else None for name, test_set in chosen.items()}
     done: dict[str, SetSummary] = {}
-    with contextlib.suppress(ValueError, OSError):  # a file that cannot be read is written anew
+    with contextlib.suppress(ValueError, OSError):  # a file that cannot be read is overwritten
         before = read_evaluation(run)
         if before is not None and (before.weights, before.tasks) == (result.weights, tasks):
             done = before.sets
@@ -184,18 +184,18 @@ def evaluate(
                 model.report.clear()
             done = {**done, name: summary}
             result = replace(result, sets={key: done[key] for key in known if key in done})
-            try:  # after each set: what is done is kept
+            try:  # after each test set, so that an interruption loses little
                 write_json(run.folder / "evaluation.json", result.to_json())
             except OSError as error:
                 unwritten = error
     if unwritten is not None:
         path, why = run.folder / "evaluation.json", unwritten.strerror or unwritten
-        warn(f"{path} cannot be written ({why}), so that the results are not kept.")
+        warn(f"{path} cannot be written ({why}), so the results are not saved.")
     return result
 
 
 def describe(run: Run, tasks: int | None, device: torch.device | str) -> Evaluation:
-    """What is evaluated and on what machine, without any test set yet."""
+    """An evaluation without test sets: the run, its weights and the machine."""
     config = run.config
     return Evaluation(
         label=config.label,
@@ -243,5 +243,5 @@ def read_evaluation(run: Run) -> Evaluation | None:
 
 
 def is_current(run: Run, evaluation: Evaluation) -> bool:
-    """Whether an evaluation is of the weights that the run has now."""
+    """Whether an evaluation is of the run's current weights."""
     return evaluation.weights == fingerprint(run)

@@ -1,4 +1,4 @@
-"""What a run writes and shows while it is trained: `metrics.jsonl`, checkpoints, TensorBoard, progress."""
+"""Logging during training: `metrics.jsonl`, checkpoints, TensorBoard and progress."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from shiftnp._text import printable
 from shiftnp.runs.run import STATE, Run, resume_command
 
 PRINT_EVERY = 30.0
-"""Seconds between progress lines where there is no terminal to show live progress."""
+"""Seconds between progress lines if the output is not a terminal."""
 TITLES = {"loss": "loss (NLL)", "valid": "valid (LL)", "gap": "gap"}
-"""The figures of `metrics.jsonl` as they are printed, with their signs."""
+"""Printed names of the metrics in `metrics.jsonl`: a loss (NLL) has the opposite sign of a log-likelihood (LL)."""
 
 
 class RunLog:
-    """The log of a run while it is trained. With several processes, those that are not `active` write and show nothing.
+    """The log of a run during training. With several processes, those that are not `active` write and show nothing.
 
     Args:
-        step: where training starts; later entries of `metrics.jsonl` are removed, since their steps come again.
-        seconds: how long the run was trained before.
+        step: step at which training starts; later entries of `metrics.jsonl` are removed, since they are repeated.
+        seconds: training time of the run before this process.
         active: whether this process writes and shows anything.
-        tensorboard: write event files for TensorBoard, too.
+        tensorboard: also write event files for TensorBoard.
         quiet: show nothing.
     """
 
@@ -81,10 +81,10 @@ class RunLog:
             if self.wants_board:
                 self.board.close()
 
-    # --- what is logged ----------------------------------------------------------------------------------------------
+    # --- entries and checkpoints -------------------------------------------------------------------------------------
 
     def loss(self, step: int, losses: list[float], rate: float, skipped: int) -> None:
-        """Logs the mean of the last losses."""
+        """Logs the mean of the losses since the last entry."""
         mean = math.fsum(losses) / len(losses)
         self.shown["loss"] = f"{mean:+.3f}"
         self.append({"step": step, "loss": mean, "rate": rate, "skipped": skipped})
@@ -120,34 +120,38 @@ class RunLog:
             self.saved = state["step"]
 
     def advance(self, step: int) -> None:
+        """Updates the progress bar; without a terminal, prints a line from time to time."""
         self.progress.update(self.bar, completed=step, now=self.now(step))
         if not self.console.is_terminal and time.monotonic() - self.printed > PRINT_EVERY:
             self.print_progress(step)
 
     def print_progress(self, step: int) -> None:
-        """A line that stays in the terminal or in a log file."""
+        """Prints a progress line, for a terminal or a log file."""
         self.printed = time.monotonic()
         left = clock((self.total - step) / self.speed(step))
         self.print(f"step {step}/{self.total}  {self.now(step)}  {left} left")
 
     def print(self, sentence: str) -> None:
+        """Prints a line above the progress bar."""
         self.console.print(sentence)
 
     def print_finished(self, step: int, skipped: int) -> None:
-        note = f", {skipped} of them skipped for want of a finite loss" if skipped else ""
+        """Prints the final metrics, and the command that evaluates the run."""
+        note = f", {skipped} of them skipped for lack of a finite loss" if skipped else ""
         self.print(f"Trained for {step} steps in {clock(self.seconds)}{note}: {self.figures()}")
         self.print(f"Next: shiftnp evaluate {shlex.quote(str(self.run.folder))}")
 
     def print_stopped(self, step: int) -> None:
+        """Prints where training was interrupted, and the command that resumes it."""
         kept = "nothing was saved yet" if self.saved is None else f"step {self.saved} is saved"
         self.print(f"Stopped at step {step} of {self.total}; {kept}. Go on with:")
         self.print(f"  {resume_command(self.run.folder)}")
 
-    # --- figures of the moment ---------------------------------------------------------------------------------------
+    # --- current metrics ---------------------------------------------------------------------------------------------
 
     @property
     def seconds(self) -> float:
-        """How long the run has been trained in all."""
+        """Total training time of the run, over all processes that trained it."""
         return self.before + time.perf_counter() - self.began
 
     def speed(self, step: int) -> float:
@@ -155,15 +159,16 @@ class RunLog:
         return max(step - self.first, 1e-9) / (time.perf_counter() - self.began)
 
     def now(self, step: int) -> str:
-        """The figures with the speed, once it is known."""
+        """The latest metrics and, once it is known, the speed."""
         return f"{self.figures()}  {self.speed(step):.2f} steps/s" if step > self.first else self.figures()
 
     def figures(self) -> str:
+        """The latest metrics as text."""
         return "  ".join(f"{TITLES[name]} {value}" for name, value in self.shown.items())
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Says in one sentence why a file could not be written and what is left."""
+        """Context manager that adds to an OSError which checkpoint is left and how to resume."""
         try:
             yield
         except OSError as error:
@@ -178,7 +183,7 @@ class RunLog:
 
 
 def clock(seconds: float) -> str:
-    """`1:02:03`"""
+    """Seconds as hours, minutes and seconds, such as `1:02:03`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

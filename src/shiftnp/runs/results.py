@@ -1,6 +1,6 @@
-"""What an evaluation gives, as dataclasses: the content of `evaluation.json`, and what reports are made of.
+"""Results of an evaluation as dataclasses: the content of `evaluation.json`, from which reports are made.
 
-A figure that is not a finite number is None.
+A metric that is not a finite number is None.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FAILED = -10.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over tasks (for the RMSE: its root) and its standard error, which a single task does not have."""
+    """A mean over tasks (for the RMSE: the root of a mean) and its standard error, which is None for a single task."""
 
     mean: float | None
     standard_error: float | None = None
@@ -29,7 +29,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Gap(Estimate):
-    """Log-likelihood of the best possible predictor less that of the model, task by task.
+    """Gap to the ceiling: mean over tasks of the best possible log-likelihood minus that of the model.
 
     Args:
         ceiling: mean log-likelihood of the best possible predictor.
@@ -40,7 +40,7 @@ class Gap(Estimate):
 
 @dataclass(frozen=True)
 class BinSummary:
-    """Tasks with similar numbers of context points."""
+    """Metrics of the tasks with similar numbers of context points."""
 
     tasks: int
     log_likelihood: Estimate
@@ -58,11 +58,11 @@ class TaskScore:
 
 @dataclass(frozen=True)
 class Failures:
-    """What a mean over tasks can hide.
+    """Tasks with a very low log-likelihood, which a mean over tasks can hide.
 
     Args:
         threshold: a task with a lower log-likelihood per target has failed.
-        tasks: number of failed tasks, those without a finite log-likelihood among them.
+        tasks: number of failed tasks, including those without a finite log-likelihood.
         not_finite: number of tasks without a finite log-likelihood.
         worst: the tasks with the lowest log-likelihood, lowest first.
     """
@@ -75,20 +75,20 @@ class Failures:
 
 @dataclass(frozen=True)
 class SetSummary:
-    """Figures of a model on one test set.
+    """Metrics of a model on one test set.
 
     Args:
         tasks: number of tasks.
-        log_likelihood: per target.
-        median_log_likelihood: over tasks.
-        gap: to the best possible predictor; None where that is not known.
+        log_likelihood: mean log-likelihood per target.
+        median_log_likelihood: median of the log-likelihood per target over tasks.
+        gap: gap to the best possible predictor; None if that is not known.
         rmse, crps: root mean squared error of the predicted mean; continuous ranked probability score.
-        coverage: share of targets inside the central intervals of 50, 90 and 95 % probability, by these names.
-        calibration_error: mean distance of `pit_below` from the probabilities it should have.
-        pit_below: share of targets whose probability integral transform is at most 5 %, 10 %, ..., 95 %.
-        by_context: the same tasks by number of context points, such as "3-4".
-        seconds: how long the evaluation took.
-        fits: of a baseline that is fitted to each context: how its fits went.
+        coverage: fraction of targets inside the central intervals of 50, 90 and 95 % probability, by these names.
+        calibration_error: mean absolute difference of `pit_below` from the nominal probabilities.
+        pit_below: fraction of targets whose probability integral transform is at most 5 %, 10 %, ..., 95 %.
+        by_context: metrics by number of context points, with bins such as "3-4".
+        seconds: duration of the evaluation.
+        fits: for a baseline that is fitted to each context: number of fits by outcome.
     """
 
     tasks: int
@@ -113,7 +113,7 @@ class SetSummary:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where the evaluation ran."""
+    """The machine that the evaluation ran on."""
 
     processor: str
     device: str
@@ -123,17 +123,17 @@ class Machine:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A run on the test sets of its experiment.
+    """Metrics of a run on the test sets of its experiment.
 
     Args:
-        label: the run in a few words.
+        label: short description of the run.
         experiment, row, preset, task, model, changes: as in the run's config.
-        seed: of the training.
-        step, steps: how many steps the weights have seen, and how many were planned.
+        seed: random seed of the training.
+        step, steps: number of training steps of the weights, and the planned number.
         weights: checksum of the weights; None for a baseline, which has none.
-        tasks: how many tasks of each test set were asked for; None: all.
-        machine: where the evaluation ran.
-        sets: test sets by name.
+        tasks: requested number of tasks of each test set; None: all.
+        machine: the machine that the evaluation ran on.
+        sets: metrics of each test set, by its name.
     """
 
     label: str
@@ -153,17 +153,17 @@ class Evaluation:
 
     @property
     def is_finished(self) -> bool:
-        """Whether training had come to its end."""
+        """Whether training was finished."""
         return self.step >= self.steps
 
     @property
     def seconds(self) -> float:
-        """How long the evaluation took."""
+        """Duration of the evaluation."""
         return sum(summary.seconds for summary in self.sets.values())
 
     @property
     def fits(self) -> dict[str, int]:
-        """How the fits of a baseline went, over all test sets; empty for a trained model."""
+        """Number of fits of a baseline by outcome, over all test sets; empty for a trained model."""
         return dict(sum((Counter(summary.fits or {}) for summary in self.sets.values()), Counter[str]()))
 
     def to_json(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Evaluation:
 
     @staticmethod
     def from_json(data: Any) -> Evaluation:
-        """What `to_json` wrote; a ValueError says which entry is missing or of the wrong type."""
+        """The evaluation that `to_json` wrote; a ValueError names the entry that is missing or of the wrong type."""
         found = data.get("format") if isinstance(data, dict) else None
         if isinstance(found, int) and found != FORMAT:
             raise ValueError(f"it is of format {found}, not {FORMAT}")

@@ -1,6 +1,6 @@
-"""A run is a folder that explains itself: `config.json`, `metrics.jsonl`, `model.safetensors`, `state.safetensors`.
+"""A training run and its folder: `config.json`, `metrics.jsonl`, `model.safetensors`, `state.safetensors`.
 
-Every file is written aside and renamed, so that under its own name it is whole or absent, whenever a run is stopped.
+Every file is written atomically, so that it is complete or absent whenever a run is stopped.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ WEIGHTS, STATE = "model.safetensors", "state.safetensors"
 
 @dataclass(frozen=True)
 class Run:
-    """A run and its folder. `Run.open(folder)` is all that evaluating, plotting or resuming needs."""
+    """A run and its folder. `Run.open(folder)` opens an existing one, to evaluate, plot or resume it."""
 
     folder: Path
     config: RunConfig
 
     @staticmethod
     def create(folder: Path, config: RunConfig) -> Run:
-        """A new run in a folder that has none. Nothing is written if its task or its model cannot be made."""
+        """Creates a run in a folder that has none. Nothing is written if the settings of task or model are invalid."""
         if (folder / "config.json").exists():
             raise FileExistsError(
                 f"{folder} holds a run already: go on with `{resume_command(folder)}`, or name another folder with"
@@ -64,7 +64,7 @@ class Run:
 
     @staticmethod
     def open(folder: Path | str) -> Run:
-        """The run in a folder."""
+        """Opens the run in a folder."""
         folder = Path(folder)
         path = folder / "config.json"
         if not path.is_file():
@@ -73,7 +73,7 @@ class Run:
         data = _read_json(path, "config.json of a run")
         written, version = data.pop("format", None), data.pop("shiftnp", None)
         if not isinstance(written, int) or not isinstance(version, str):
-            raise ValueError(f"{path} is damaged or not the config.json of a run (no format and version): train anew.")
+            raise ValueError(f"{path} is damaged or not the config.json of a run (no format and version): train again.")
         if written > FORMAT:
             raise ValueError(
                 f"{path} was written by shiftnp {version} (format {written}), newer than this one,"
@@ -85,17 +85,18 @@ class Run:
             raise ValueError(f"{path}, written by shiftnp {version}, cannot be used: {error}") from error
 
     def write_config(self) -> None:
+        """Writes `config.json`, with the number of the format and the version of shiftnp."""
         write_json(
             self.folder / "config.json",
             {"format": FORMAT, "shiftnp": shiftnp.__version__, **self.config.to_json()},
         )
 
     def check(self) -> None:
-        """Makes the task and the model, to see whether that is possible."""
+        """Makes the task and the model once; raises a ValueError if their settings are invalid."""
         _ = self.task
         self.baseline() if self.is_baseline else self.new_model()
 
-    # --- what a run is made of -----------------------------------------------------------------------------------
+    # --- task and model ------------------------------------------------------------------------------------------
 
     @cached_property
     def task(self) -> Task:
@@ -108,7 +109,7 @@ class Run:
 
     @cached_property
     def scaling(self) -> Scaling | None:
-        """How the task standardises inputs and outputs, as it was when the run began; None if it does not."""
+        """The task's standardisation of inputs and outputs, as stored when the run was created; None if it has none."""
         path = self.folder / "scaling.json"
         if not path.exists():
             return None
@@ -124,15 +125,15 @@ class Run:
             return Scaling(**data)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path} is damaged ({first_line(error)}): restore it, or train anew with another --out."
+                f"{path} is damaged ({first_line(error)}): restore it, or train again with another --out."
             ) from error
 
     def new_model(self) -> NeuralProcess:
-        """The model with its initial weights, which the seed decides."""
+        """The model with its initial weights, which depend on the seed."""
         name, settings = self.config.model, self.config.model_settings
         make = choose(name, MODELS, "model")
         with torch.random.fork_rng():
-            torch.manual_seed(self.config.training.seed)  # torch initialises weights from its global generator alone
+            torch.manual_seed(self.config.training.seed)  # torch initialises weights from its global generator only
             model: NeuralProcess = build(make, settings, f"the model {name}", dx=self.task.dx, dy=self.task.dy)
         return model
 
@@ -143,7 +144,7 @@ class Run:
         return baseline
 
     def model(self, device: torch.device | str = "cpu") -> NeuralProcess | GPBaseline:
-        """The trained model, ready to predict."""
+        """The trained model in evaluation mode, or the baseline."""
         if self.is_baseline:
             return self.baseline()
         model = self.new_model()
@@ -161,14 +162,14 @@ class Run:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether there is nothing to train."""
+        """Whether the model is a baseline, which is not trained."""
         return self.config.model in BASELINES
 
-    # --- how far it is -------------------------------------------------------------------------------------------
+    # --- progress of the training --------------------------------------------------------------------------------
 
     @property
     def step(self) -> int:
-        """How many steps the weights in `model.safetensors` have seen."""
+        """Number of training steps of the weights in `model.safetensors`."""
         path = self.folder / WEIGHTS
         if not path.is_file():
             return 0
@@ -180,12 +181,12 @@ class Run:
     def _damaged(self, error: BaseException) -> str:
         return (
             f"{self.folder / WEIGHTS} is damaged or does not fit config.json ({first_line(error)}):"
-            f" `{resume_command(self.folder)}` writes it anew if {STATE} is whole."
+            f" `{resume_command(self.folder)}` writes it again if {STATE} is intact."
         )
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is nothing left to train. With damaged weights there is: training writes them anew."""
+        """Whether training is finished. False if the weights are damaged, as resuming writes them again."""
         if not (self.folder / WEIGHTS).is_file():
             return self.config.training.steps == 0
         try:
@@ -194,7 +195,7 @@ class Run:
             return False
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The entries of `metrics.jsonl`; lines that are none, such as one cut short by a crash, are left out."""
+        """The entries of `metrics.jsonl`; invalid lines, such as one truncated by a crash, are left out."""
         entries = []
         path = self.folder / "metrics.jsonl"
         for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
@@ -204,13 +205,13 @@ class Run:
                     entries.append(entry)
         return entries
 
-    # --- saving and going on -------------------------------------------------------------------------------------
+    # --- saving and resuming -------------------------------------------------------------------------------------
 
     def save(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-        """Keeps what resuming needs, then the weights to predict with.
+        """Saves a checkpoint: the training state, then the weights to predict with.
 
         Args:
-            state: tensors in nested dictionaries, and plain data that JSON can hold. `state["step"]` is that of both.
+            state: nested dictionaries of tensors, and plain data for JSON. `state["step"]` is the step of both files.
         """
         tensors = flatten(state)
         plain = {name: value for name, value in state.items() if not isinstance(value, Mapping)}
@@ -218,11 +219,11 @@ class Run:
         write_tensors(self.folder / WEIGHTS, weights, {"step": str(state["step"])})
 
     def state(self) -> dict[str, Any] | None:
-        """What `save` kept, on the CPU; None if nothing was saved yet."""
+        """The training state of the last checkpoint, on the CPU; None if nothing was saved yet."""
         path = self.folder / STATE
         if not path.exists():
             if (self.folder / WEIGHTS).exists():
-                raise ValueError(f"{path} is missing: this run cannot go on; train anew with another --out.")
+                raise ValueError(f"{path} is missing: this run cannot go on; train again with another --out.")
             return None
         try:
             tensors, metadata = read_tensors(path)
@@ -230,11 +231,11 @@ class Run:
             return {**unflatten(tensors), **plain}
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"{path} is damaged ({first_line(error)}): this run cannot go on; train anew with another --out."
+                f"{path} is damaged ({first_line(error)}): this run cannot go on; train again with another --out."
             ) from error
 
     def extend(self, steps: int) -> Run:
-        """The same run with more steps to go, in its folder too."""
+        """Increases the number of training steps, also in `config.json`; returns the new run."""
         if steps < self.step:
             raise ValueError(f"{self.folder} has been trained for {self.step} steps, more than the {steps} asked for.")
         changes = (*(c for c in self.config.changes if not c.startswith("steps=")), f"steps={steps}")
@@ -246,7 +247,7 @@ class Run:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps all other processes from training the run."""
+        """Locks the run against training by other processes."""
         lock = FileLock(self.folder / ".lock")
         try:
             lock.acquire(timeout=0)
@@ -261,7 +262,7 @@ class Run:
 
 
 def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
-    """All runs in a folder, in the order of their names, and a sentence about each that cannot be read."""
+    """All runs in a folder, in the order of their names, and an error message for each that cannot be read."""
     runs, sentences = [], []
     for path in sorted(folder.rglob("config.json")):
         try:
@@ -269,12 +270,12 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
         except (ValueError, OSError) as error:
             sentences.append(str(error))
         except RecursionError:
-            sentences.append(f"{path} is nested too deeply: train anew.")
+            sentences.append(f"{path} is nested too deeply: train again.")
     return runs, sentences
 
 
 def resume_command(folder: Path) -> str:
-    """What to type to go on with a run."""
+    """The shell command that resumes a run."""
     return f"shiftnp train --resume {shlex.quote(str(folder))}"
 
 
@@ -288,7 +289,7 @@ def _read_json(path: Path, what: str) -> dict[str, Any]:
     except OSError as error:
         raise OSError(f"{path} cannot be read ({error.strerror or error}).") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged or not the {what} ({first_line(error)}): train anew.") from error
+        raise ValueError(f"{path} is damaged or not the {what} ({first_line(error)}): train again.") from error
 
 
 def _step(metadata: Mapping[str, str]) -> int:

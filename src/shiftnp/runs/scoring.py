@@ -1,4 +1,4 @@
-"""Scores of a predictor, task by task: the one loop behind validation and evaluation."""
+"""Metrics of a predictor on each task, for validation and evaluation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Predictor = Callable[..., Distribution]
 
 
 class Scores(NamedTuple):
-    """How good predictions are, one row per task, on the CPU."""
+    """Metrics of predictions, one row per task, on the CPU."""
 
     context: Int[Tensor, " n"]
     """Number of context points, without padding."""
@@ -26,7 +26,7 @@ class Scores(NamedTuple):
     squared_error: Float[Tensor, " n"]
     crps: Float[Tensor, " n"]
     covered: Float[Tensor, "n 3"]
-    """Share of targets in the central intervals of `COVERAGE`."""
+    """Fraction of targets in the central intervals of `COVERAGE`."""
     pit_below: Float[Tensor, "n 19"]
 
 
@@ -36,10 +36,10 @@ def score(
     device: torch.device | str = "cpu",
     advance: Callable[[int], object] | None = None,
 ) -> Scores:
-    """All scores of a predictor on all tasks, for instance of a test set.
+    """All metrics of a predictor on each task, for instance of a test set.
 
     Args:
-        device: where the predictor is.
+        device: device of the predictor.
         advance: called after each batch with its number of tasks, to show progress.
     """
     rows = []
@@ -47,9 +47,9 @@ def score(
         yt, mask = batch.yt.double(), batch.mask_t
         if yt.shape[1] == 0 or (mask is not None and not mask.any(-1).all()):
             raise ValueError("A task of the test set has no targets and cannot be scored: leave it out.")
-        there = torch.ones_like(batch.xc[..., 0], dtype=torch.bool) if batch.mask_c is None else batch.mask_c
+        present = torch.ones_like(batch.xc[..., 0], dtype=torch.bool) if batch.mask_c is None else batch.mask_c
         row = (
-            there.sum(-1),
+            present.sum(-1),
             log_likelihood(dist, yt, mask),
             squared_error(dist, yt, mask),
             crps(dist, yt, mask),
@@ -65,7 +65,7 @@ def score(
 def log_likelihoods(
     predict: Predictor, batches: Iterable[Batch], device: torch.device | str = "cpu", shard: tuple[int, int] = (0, 1)
 ) -> Float[Tensor, " n"]:
-    """Log-likelihood per target of every task, on the device: all that validation needs.
+    """Log-likelihood per target of every task, on the device, for validation.
 
     Args:
         shard: rank and number of processes. Each scores every `number`-th batch and has zeros for the tasks of the
@@ -85,7 +85,7 @@ def predictions(
 ) -> Iterator[tuple[Batch, Distribution]]:
     """Each batch, moved to the device, and its prediction."""
     for batch in batches:
-        here = batch.to(device)
+        batch = batch.to(device)
         with torch.no_grad():
-            dist = predict(here.xc, here.yc, here.xt, here.mask_c)
-        yield here, dist
+            dist = predict(batch.xc, batch.yc, batch.xt, batch.mask_c)
+        yield batch, dist

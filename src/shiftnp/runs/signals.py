@@ -1,4 +1,4 @@
-"""Signals that ask a training process to stop."""
+"""Signal handling of the training process: a clean stop on Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signal() -> Iterator[StopRequest]:
-    """Turns Ctrl-C and SIGTERM into a request that the training loop answers between two steps.
+    """Context manager that turns Ctrl-C and SIGTERM into a request, which the training loop checks between two steps.
 
-    A step cut in two would leave weights that no uninterrupted run ever has.
+    A step interrupted halfway would leave weights that differ from those of an uninterrupted run.
     """
     request = StopRequest()
     try:
@@ -44,6 +44,6 @@ def stop_on_signal() -> Iterator[StopRequest]:
 
 
 def ignore_signals(worker: int) -> None:
-    """For loader workers: Ctrl-C reaches every process of a terminal, and the training process stops its workers."""
+    """Makes a DataLoader worker ignore Ctrl-C and SIGTERM; the training process stops its workers itself."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

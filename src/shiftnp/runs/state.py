@@ -1,4 +1,4 @@
-"""What changes while a model is trained: weights, optimiser, EMA and counters, as `state.safetensors` keeps them."""
+"""The training state in `state.safetensors`: weights, optimiser state, EMA and counters."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ COUNTERS = {"step": int, "skipped": int, "seconds": float, "threads": int, "loss
 
 @dataclass
 class TrainingState:
-    """A model in training.
+    """A model in training, with optimiser, EMA and counters.
 
     Args:
-        average: the model with the EMA of the weights, if there is one.
-        step: number of steps done.
-        skipped: steps whose loss or gradient was not finite; `bad`: those among them since the last finite one.
+        average: the model with the EMA of the weights; None: no EMA.
+        step: number of completed steps.
+        skipped: number of steps whose loss or gradient was not finite.
+        bad: number of these since the last finite loss.
         seconds: training time before this process.
         threads: number of threads of torch in the process that saved the state.
-        losses: since the last entry in `metrics.jsonl`.
+        losses: losses since the last entry in `metrics.jsonl`.
     """
 
     model: NeuralProcess
@@ -55,12 +56,12 @@ class TrainingState:
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 raise ValueError(
                     f"{run.folder / STATE} does not fit config.json ({error}): if config.json was changed, change it"
-                    " back, else train anew with another --out."
+                    " back, else train again with another --out."
                 ) from error
         return state
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Takes over what `to_save` returned, once all of it is checked. ValueError: something does not fit."""
+        """Loads what `to_save` returned, after checking all of it. ValueError: something does not match."""
         counters = {name: saved[name] for name in COUNTERS}
         for name, hint in COUNTERS.items():
             check_type(name, counters[name], hint)
@@ -87,18 +88,18 @@ class TrainingState:
 
     @property
     def eval_model(self) -> NeuralProcess:
-        """The model that is validated and saved: that with the EMA of the weights if there is one."""
+        """The model that is validated and saved: the one with the EMA of the weights, if there is an EMA."""
         return self.model if self.average is None else self.average
 
     def update(self, run: Run, optimiser: torch.optim.Optimizer) -> None:
-        """One step of the optimiser and of the EMA. `optimiser` may wrap that of the state."""
+        """One step of the optimiser and of the EMA. `optimiser` may be a wrapper of the state's own."""
         training = run.config.training
         update(self.model, optimiser, training, self.step)
         if self.average is not None and training.ema is not None:
             update_average(self.average, self.model, training.ema, self.step)
 
     def to_save(self, seconds: float) -> dict[str, Any]:
-        """Everything that resuming needs: nested dictionaries of tensors, and counters."""
+        """The training state as plain data: nested dictionaries of tensors, and counters."""
         moments = {name: dict(self.optimiser.state.get(p, {})) for name, p in self.model.named_parameters()}
         saved: dict[str, Any] = {
             "step": self.step,
@@ -113,7 +114,8 @@ class TrainingState:
 
 
 def check_moments(name: str, entry: Mapping[str, Tensor], parameter: Tensor) -> None:
-    """Refuses moments of AdamW of another form than their parameter, whose memory the fused kernel would overrun."""
+    """Raises a ValueError for AdamW moments whose shape is not that of their parameter: the fused kernel would read
+    beyond their memory."""
     expected = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
     check_tensors({f"{name}/{k}": v for k, v in entry.items()}, {f"{name}/{k}": v for k, v in expected.items()})
     if entry["step"] < 0 or (entry["exp_avg_sq"] < 0).any():

@@ -1,4 +1,4 @@
-"""One training step: the loss of a batch, AdamW on clipped gradients, and the moving average of the weights."""
+"""One training step: the loss of a batch, AdamW on clipped gradients, and the EMA of the weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def loss(
     Args:
         model: a neural process, or a wrapper of one for several devices.
         precision: see `Training`.
-        width: of the model, for which bfloat16 has to pay.
+        width: width of the model, at which bfloat16 must be faster than float32 to be used.
     """
     with precision_context(precision, batch.xc.device, width):
         prediction = model(batch.xc, batch.yc, batch.xt, batch.mask_c)
@@ -35,7 +35,7 @@ def loss(
 def precision_context(
     precision: Precision, device: torch.device, width: int = 128
 ) -> contextlib.AbstractContextManager[Any]:
-    """The context in which a forward pass has that precision: bfloat16 only where it pays for a model of that width."""
+    """Context manager for a forward pass in that precision: bfloat16 only if it is faster for models of that width."""
     if precision == "bf16-pairs":
         return tiled.low_precision()
     pays = precision == "bf16" and tiled.low_precision_pays(device, width)
@@ -43,7 +43,7 @@ def precision_context(
 
 
 def width_of(model: NeuralProcess) -> int:
-    """Width of the model's networks, which decides how large its products are."""
+    """Width of the model's MLPs, on which the speed of bfloat16 depends."""
     return next(model.decoder.parameters()).shape[0]
 
 
@@ -66,7 +66,8 @@ def update(model: NeuralProcess, optimiser: torch.optim.Optimizer, training: Tra
 def update_average(average: NeuralProcess, model: NeuralProcess, decay: float, step: int) -> None:
     """Exponential moving average of the weights: `average <- d * average + (1 - d) * model`.
 
-    `d = min(decay, (1 + step) / (10 + step))`: early averages are short and soon forget the initial weights.
+    `d = min(decay, (1 + step) / (10 + step))`: early in training the average is short, so that the initial weights are
+    soon forgotten.
     """
     decay = min(float(decay), (1 + step) / (10 + step))
     for mean, new in zip(average.parameters(), model.parameters(), strict=True):

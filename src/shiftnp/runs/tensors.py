@@ -1,8 +1,7 @@
-"""Tensors in files with a checksum, and checks that they are the tensors which a model expects.
+"""Safetensors files with a checksum, and checks of their tensors against those of a model.
 
-Files are safetensors, which hold numbers and no code. Their metadata contain the SHA-256 of all other metadata and of
-the name, type, shape and bytes of every tensor, so that a damaged file is not taken for other weights. A file without
-a checksum, such as one written by another program, is read as it is.
+The metadata contain the SHA-256 of all other metadata and of the name, dtype, shape and bytes of every tensor, so that
+damage is detected. A file without a checksum, such as one written by another program, is read without this check.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ENTRY, CHECKSUM = "shiftnp", "sha256"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Writes tensors and their metadata to a file; what was there before stays if anything fails."""
+    """Writes tensors and their metadata to a file, atomically."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     entry = json.dumps({**metadata, CHECKSUM: checksum(plain, metadata)})
     write(path, safetensors.torch.save(plain, {ENTRY: entry}))
@@ -47,7 +46,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a file alone, unchecked. ValueError: the file is damaged."""
+    """The metadata of a file, without checking its tensors. ValueError: the file is damaged."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             return _unpack(file.metadata())
@@ -77,7 +76,7 @@ def checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
 
 
 def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Refuses tensors whose names, types or shapes are not those expected, or whose values are not finite."""
+    """Raises a ValueError for tensors with unexpected names, dtypes or shapes, or with values that are not finite."""
     if found.keys() != expected.keys():
         name = min(found.keys() ^ expected.keys())
         raise ValueError(f"{name} is {'missing' if name in expected else 'unknown'}")
@@ -105,7 +104,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Tensor]:
 
 
 def unflatten(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The nested dictionaries that `flatten` was given."""
+    """Nested dictionaries of tensors: the inverse of `flatten`."""
     tree: dict[str, Any] = {}
     for name, tensor in tensors.items():
         *path, last = name.split("/")

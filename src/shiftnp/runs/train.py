@@ -1,4 +1,4 @@
-"""The training loop, readable top to bottom: `train`. Everything else here serves it."""
+"""The training loop, `train`, and its helper functions."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ def train(
     tensorboard: bool = False,
     quiet: bool = False,
 ) -> bool:
-    """Trains a run from where it is to its last step.
+    """Trains a run from its last checkpoint to its last step.
 
-    However often it is interrupted, even by `kill -9`, the result is the same to the last bit on a CPU with the same
-    number of threads: batch `i` depends on the seed and `i` alone, and a checkpoint holds everything else.
+    However often it is interrupted, even by `kill -9`, the result is bitwise the same on a CPU with the same number of
+    threads: batch `i` depends on the seed and `i` only, and a checkpoint holds everything else.
 
     Args:
         fabric: the devices (None: one), see `make_fabric`.
-        workers: processes that make batches ahead of time (0: none).
-        gap: compute the best possible score on the validation set, where it is known, and log the gap to it.
-        save_every: seconds between two checkpoints, which is what a crash may cost.
-        tensorboard: write event files for TensorBoard, too.
+        workers: number of DataLoader worker processes (0: none).
+        gap: compute the best possible log-likelihood on the validation set, if it is known, and log the gap to it.
+        save_every: seconds between two checkpoints: the training time that a crash can lose.
+        tensorboard: also write event files for TensorBoard.
         quiet: show nothing.
 
     Returns:
         whether training is finished. False: it was stopped by Ctrl-C or SIGTERM.
     """
     fabric = fabric or make_fabric()
-    with locked(run, fabric):  # before anything is read: another process may be about to write it
+    with locked(run, fabric):  # before anything is read, as another process may be writing it
         training, task = run.config.training, run.task
         state = TrainingState.of(run, fabric.device)
         model, eval_model = state.model, state.eval_model
@@ -84,7 +84,7 @@ def train(
 
                 mean, stop = reduce_loss(fabric, value.detach(), bool(stop_request))
                 if mean.isfinite() and gradients_are_finite(model):
-                    # Saved before the update: these weights gave a finite loss, those after it have not yet.
+                    # Saved before the update, because these weights are known to give a finite loss.
                     if stop or log.saved is None or time.perf_counter() - saved > save_every:
                         log.save(state.to_save(log.seconds), eval_model.state_dict())
                         saved = time.perf_counter()
@@ -119,14 +119,14 @@ def train(
 
 @contextlib.contextmanager
 def locked(run: Run, fabric: Fabric) -> Iterator[None]:
-    """Holds the lock of the run, in the first of several processes; the others go on once that one has it."""
+    """Holds the lock of the run in the first of several processes; the others wait until that one has it."""
     with run.lock() if fabric.is_global_zero else contextlib.nullcontext():
         fabric.barrier()
         yield
 
 
 def validate(model: NeuralProcess, batches: list[Batch], fabric: Fabric) -> Float[Tensor, " n"]:
-    """Log-likelihood per target of every task; processes share the batches out."""
+    """Log-likelihood per target of every task; the batches are distributed over the processes."""
     model.eval()
     scores = log_likelihoods(model, batches, fabric.device, shard=(fabric.global_rank, fabric.world_size))
     model.train()
@@ -147,12 +147,13 @@ def reduce(fabric: Fabric, values: Tensor, how: str) -> Tensor:
 
 
 def gradients_are_finite(model: NeuralProcess) -> bool:
+    """Whether all gradients are finite."""
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     return bool(torch.stack([g.abs().amax() for g in gradients]).isfinite().all())
 
 
 def diverged(state: TrainingState, log: RunLog) -> str:
-    """The sentence that says why training stopped and what is kept."""
+    """The error message for diverged training: why it stopped and which weights are saved."""
     kept = "Nothing was saved."
     if log.saved is not None:
         kept = f"The weights of step {log.saved}, which were good, are kept in {log.run.folder}."
@@ -164,7 +165,7 @@ def diverged(state: TrainingState, log: RunLog) -> str:
 
 
 def make_fabric(devices: int | None = None, nodes: int | None = None) -> Fabric:
-    """Processes to train with, started if need be: one by default, and under torchrun as many as it has started."""
+    """The Fabric of all training processes: one by default, under torchrun those that it has started."""
     for name, number in (("devices", devices), ("nodes", nodes)):
         if number is not None and number < 1:
             raise ValueError(f"{name} must be at least 1, got {number}.")

@@ -1,4 +1,4 @@
-"""Where batches come from. A new task is one file and one line here; `Task` says what it has to define."""
+"""Tasks: distributions over data sets to train and test on. A new task is one file and one line here, see `Task`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def task_class(name: str) -> type[Task]:
-    """The class of the task of that name, for what it says about its settings (`path_settings`)."""
+    """The class of the task of that name, for its class attributes such as `path_settings`."""
     make = TASKS[name]
     while isinstance(make, partial):
         make = make.func

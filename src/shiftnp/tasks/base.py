@@ -1,4 +1,4 @@
-"""What a task is: the protocol `Task`, its test sets and its stream of training batches."""
+"""The base class `Task`, its test sets and its stream of training batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Task(ABC):
 
     A new task is a frozen dataclass that inherits from this class, in a file of its own, and a line in `TASKS`
     (`shiftnp.tasks`). Its fields are its settings: plain values that can be written as JSON, tuples instead of
-    lists. A wrong value is refused in `__post_init__`, in one sentence that names the setting.
+    lists. `__post_init__` checks them and raises a ValueError that names the invalid setting.
 
     It has to define `dx`, `dy`, `sample`, `test_sets` and `draw`. The rest has defaults:
 
@@ -46,7 +46,7 @@ class Task(ABC):
     dy: int
     """Number of outputs."""
     path_settings: ClassVar[tuple[str, ...]] = ()
-    """Settings that are files or folders: a run keeps them as absolute paths."""
+    """Settings that are files or folders: a run stores them as absolute paths."""
     sequence_settings: ClassVar[tuple[str, ...]] = ()
     """Settings that are sequences of names: a single name on the command line is a sequence of one."""
 
@@ -54,7 +54,7 @@ class Task(ABC):
 
     @abstractmethod
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """`batch_size` new data sets, in float32 on the CPU. They depend on the generator and the settings alone."""
+        """`batch_size` new data sets, in float32 on the CPU. They depend on the generator and the settings only."""
 
     @abstractmethod
     def test_sets(self) -> dict[str, TestSet]:
@@ -63,13 +63,13 @@ class Task(ABC):
 
     @abstractmethod
     def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
-        """A picture of data set `index` of a batch and, if given, of a prediction at its targets."""
+        """A figure of data set `index` of a batch and, if given, of a prediction at its targets."""
 
     # --- these have defaults -------------------------------------------------------------------------------------
 
     @property
     def scaling(self) -> Scaling | None:
-        """How inputs and outputs are standardised; None: they are not. A run keeps it in `scaling.json` and passes it
+        """How inputs and outputs are standardised; None: they are not. A run stores it in `scaling.json` and passes it
         to the task as the setting `fixed_scaling`, so that predictions stay in the units of the training data."""
         return None
 
@@ -77,9 +77,9 @@ class Task(ABC):
         """Log-likelihood per target of the best possible predictor on each data set of a test set; None: not known.
 
         Args:
-            test_set: one of this task, or of this task with other settings.
-            mixture: whether predictions are mixtures of Gaussians; else the best Gaussian counts.
-            folder: where it is kept once computed. None: the user's cache.
+            test_set: a test set of this task, or of this task with other settings.
+            mixture: whether predictions are mixtures of Gaussians; otherwise the ceiling is the best Gaussian.
+            folder: folder in which the result is cached. None: the user's cache.
         """
         return None
 
@@ -95,13 +95,13 @@ class Task(ABC):
         test_sets: Mapping[str, TestSet],
         looks: Mapping[str, Style] | None = None,
     ) -> list[Comparison]:
-        """Figures in which several models predict the same data sets. Default: for each model, what `draw` makes of
-        one data set of the last test set.
+        """Figures that compare predictions of several models on the same data sets. Default: for each model, the figure
+        of `draw` for one data set of the last test set.
 
         Args:
-            models: by the names they have in the figure.
-            test_sets: by their titles; at least one.
-            looks: styles of the models, by the same names.
+            models: the models, by their labels in the figure.
+            test_sets: the test sets, by their titles; at least one.
+            looks: plot styles of the models, by the same labels.
         """
         title, test_set = list(test_sets.items())[-1]
         batch, more = test_set.task.for_comparison(test_set.examples(1)[0])
@@ -116,8 +116,8 @@ class Task(ABC):
         return found
 
     def for_comparison(self, batch: Batch) -> tuple[Batch, str]:
-        """The batch of one data set that the default `comparison` draws, and what its caption says after the number of
-        context points."""
+        """The batch of one data set that the default `comparison` draws, and the text that follows the number of
+        context points in its caption."""
         return batch, ""
 
 
@@ -125,14 +125,15 @@ class Task(ABC):
 class TestSet:
     """`tasks` data sets in batches of `batch_size`, the same on every machine.
 
-    With fewer `tasks` in whole batches, they are the first ones; a last batch that is not whole is drawn differently.
+    A smaller number of `tasks` gives the first of the same data sets if it is a multiple of `batch_size`; an incomplete
+    last batch holds other data sets.
 
     Args:
-        task: the task that they are drawn from.
-        seed: decides them. Test sets of the same seed differ in the task's settings alone.
+        task: the task that they are sampled from.
+        seed: random seed. Test sets with the same seed differ in the task's settings only.
     """
 
-    __test__ = False  # not a test, whatever pytest thinks of the name
+    __test__ = False  # tells pytest that this is not a test class
 
     task: Task
     seed: int
@@ -148,11 +149,11 @@ class TestSet:
             yield self.task.sample(size, generator_for(self.seed, i))
 
     def examples(self, count: int) -> list[Batch]:
-        """A few data sets to look at, each a batch of its own, from fewer to more context points; one: of middle
-        size."""
+        """A few data sets for figures, each a batch of one, from fewer to more context points; a single one has the
+        median number."""
         found = sorted(islice(self, 5), key=lambda batch: batch.xc.shape[1])
-        places = np.linspace(0, len(found) - 1, count) if count > 1 else [(len(found) - 1) / 2]
-        chosen = [found[round(float(place))] for place in places]
+        ranks = np.linspace(0, len(found) - 1, count) if count > 1 else [(len(found) - 1) / 2]
+        chosen = [found[round(float(rank))] for rank in ranks]
         return [replace(batch, **{k: v[:1] for k, v in vars(batch).items() if v is not None}) for batch in chosen]
 
 
@@ -161,23 +162,23 @@ def reported_test_sets(task: Task) -> dict[str, TestSet]:
     return {name: test_set for name, test_set in task.test_sets().items() if name != "valid"}
 
 
-TRAINING = 1  # separates the batches of streams from those of test sets, whatever the seeds
+TRAINING = 1  # spawn key that separates training batches from those of test sets, for any seeds
 
 
 def generator_for(seed: int, index: int, *purpose: int) -> torch.Generator:
-    """The generator of batch `index`: independent of all others, and made without those before it."""
+    """The random generator of batch `index`, independent of those of all other batches."""
     state = np.random.SeedSequence((seed, index), spawn_key=purpose).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state) >> 1)
 
 
 class Stream(IterableDataset[Batch]):
-    """An endless sequence of training batches, fixed by the seed.
+    """An infinite sequence of training batches, determined by the seed.
 
     Batch `i` is the same with any number of loader workers. With `world` processes, process `rank` gets its shard of
     every batch, so that together they train on the same batches as one process would.
 
     Args:
-        batch_size: tasks in a batch, those of all processes together.
+        batch_size: global batch size, over all processes.
         start: index of the first batch, to resume a run.
     """
 

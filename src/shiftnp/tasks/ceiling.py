@@ -1,7 +1,7 @@
-"""The best possible log-likelihood on test sets of Gaussian-process tasks, data set by data set.
+"""The ceiling: the best possible log-likelihood on each data set of a Gaussian-process test set.
 
-Computing it takes a core about a tenth of a second per data set. Those of the named test sets of `gp-1d` and
-`gp-1d-bimodal` come with the package, in `ceilings/`; others are computed once and kept in the user's cache.
+Computing it takes about a tenth of a second per data set on one core. The ceilings of the named test sets of `gp-1d`
+and `gp-1d-bimodal` come with the package, in `ceilings/`; others are computed once and cached in the user's cache.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PACKAGED = Path(__file__).parent / "ceilings"
 
 
 class Ceiling(NamedTuple):
-    """Log-likelihood per target of each data set, by three predictors: the oracle, which knows kernel and length-scale;
-    the Bayesian mixture over both, the best there is without that knowledge; and the best Gaussian."""
+    """Log-likelihood per target of each data set, for three predictors: the oracle, which knows kernel and
+    length-scale; the Bayes-optimal predictor, a mixture over both; and the best Gaussian."""
 
     oracle: Float[Tensor, " n"]
     mixture: Float[Tensor, " n"]
@@ -42,19 +42,19 @@ class Ceiling(NamedTuple):
 
 
 def ceiling(test_set: TestSet, folder: Path | None = None) -> Ceiling:
-    """The ceiling of a test set of `GPTask`s: from the package, else from `folder`, else computed and kept there.
+    """The ceiling of a test set of a `GPTask`: from the package, else from `folder`, else computed and cached there.
 
-    A model is judged by its gap to the ceiling on the same data sets, which has far less noise than its score.
+    The gap of a model to the ceiling on the same data sets has a far smaller standard error than its log-likelihood.
 
     Args:
-        folder: None: the user's cache.
+        folder: folder of the cache. None: the user's cache.
     """
     task = test_set.task
     if not isinstance(task, GPTask):
         raise ValueError(f"a ceiling is known for Gaussian-process tasks only, not for {type(task).__name__}.")
     if task.train_targets is not None:
         raise ValueError("train_targets is for training only: take the sets of task.test_sets(), which have none.")
-    test_set = replace(test_set, task=replace(task, shift=0.0))  # a shift of all inputs changes no exact posterior
+    test_set = replace(test_set, task=replace(task, shift=0.0))  # exact posteriors do not depend on the shift
     folder = folder or Path(pooch.os_cache("shiftnp")) / "ceilings"
     found = read(test_set, PACKAGED) or read(test_set, folder)
     if found is not None:
@@ -69,15 +69,16 @@ def ceiling(test_set: TestSet, folder: Path | None = None) -> Ceiling:
 
 
 def file_name(test_set: TestSet) -> str:
-    """Hash of everything that decides the data sets except their number, and the number."""
+    """File name in the cache: a hash of everything that determines the data sets, then their number."""
     content = f"{VERSION} {test_set.task!r} {test_set.seed} {test_set.batch_size}"
     return f"{hashlib.sha256(content.encode()).hexdigest()[:16]}-{test_set.tasks}.npz"
 
 
 def read(test_set: TestSet, folder: Path) -> Ceiling | None:
-    """A ceiling kept in a folder, under its `file_name` with any words before it; None: there is none.
+    """The ceiling in a folder, in a file whose name ends in its `file_name`; None: there is none.
 
-    That of a longer test set will do if `test_set` has whole batches: its data sets are then the first of the longer.
+    The ceiling of a longer test set is used if `test_set` consists of complete batches, which are then the first ones
+    of the longer.
     """
     key = file_name(test_set).partition("-")[0]
     sizes = {
@@ -96,13 +97,14 @@ def read(test_set: TestSet, folder: Path) -> Ceiling | None:
 
 
 def save(path: Path, result: Ceiling) -> None:
+    """Writes a ceiling to an npz file."""
     content = io.BytesIO()
     np.savez(content, **{name: value.numpy() for name, value in result._asdict().items()})
     write(path, content.getvalue())
 
 
 def compute(test_set: TestSet) -> Ceiling:
-    """The ceiling from exact posteriors, with progress shown."""
+    """Computes the ceiling from exact posteriors, with a progress bar."""
     task = test_set.task
     assert isinstance(task, GPTask)
     rows = []

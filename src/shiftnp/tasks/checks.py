@@ -1,4 +1,4 @@
-"""Checks of the arguments of tasks. Each error is one sentence that names the argument."""
+"""Validation of the arguments of tasks. Each function raises a ValueError that names the argument."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _got(value: Any) -> str:
 
 
 def path_or_none(name: str, value: Any) -> str | None:
-    """A path as text, which can be written as JSON."""
+    """Checks a path; returns it as text, which can be written as JSON."""
     if value is None:
         return None
     if hasattr(value, "columns"):
@@ -28,22 +28,25 @@ def path_or_none(name: str, value: Any) -> str | None:
 
 
 def text_or_none(name: str, value: Any) -> None:
+    """Checks that a value is a string or None."""
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name} must be text, {_got(value)}.")
 
 
 def flag(name: str, value: Any) -> None:
+    """Checks that a value is a boolean."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, {_got(value)}.")
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Checks that a value is one of the given strings."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, {_got(value)}.")
 
 
 def whole(name: str, value: Any, least: int = 0, optional: bool = False) -> None:
-    """A whole number of at least `least`; None if it is `optional`."""
+    """Checks that a value is an integer of at least `least`, or None if it is `optional`."""
     if value is None and optional:
         return
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
@@ -52,13 +55,18 @@ def whole(name: str, value: Any, least: int = 0, optional: bool = False) -> None
 
 
 def number(name: str, value: Any) -> None:
-    """A finite number."""
+    """Checks that a value is a finite number."""
     if not _is_number(value):
         raise ValueError(f"{name} must be a number, {_got(value)}.")
 
 
 def numbers(name: str, value: Any, length: int | None = None, single: bool = False) -> tuple[float, ...]:
-    """Finite numbers as a tuple, of a given length unless that is None; if `single`, one number may stand alone."""
+    """Checks a sequence of finite numbers; returns it as a tuple.
+
+    Args:
+        length: number of entries (None: any).
+        single: whether a number alone stands for a sequence of one.
+    """
     value = (value,) if single and _is_number(value) else value
     kind = "numbers" if length is None else f"{length} numbers"
     if not isinstance(value, list | tuple) or not all(map(_is_number, value)):
@@ -69,7 +77,7 @@ def numbers(name: str, value: Any, length: int | None = None, single: bool = Fal
 
 
 def whole_numbers(name: str, value: Any, length: int, least: int = 1, optional: bool = False) -> tuple[Any, ...]:
-    """Whole numbers of at least `least` as a tuple; some may be None if they are `optional`."""
+    """Checks a sequence of integers of at least `least`, or None if `optional`; returns it as a tuple."""
     if not isinstance(value, list | tuple) or len(value) != length:
         raise ValueError(f"{name} must have {length} entries, {_got(value)}.")
     for entry in value:
@@ -78,7 +86,7 @@ def whole_numbers(name: str, value: Any, length: int, least: int = 1, optional: 
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:
-    """Names of columns as a tuple."""
+    """Checks a sequence of column names; returns it as a tuple."""
     if isinstance(value, str):
         raise ValueError(f"{name} must be a list of columns, got the string {value!r}.")
     if not isinstance(value, Sequence) or not all(isinstance(entry, str) for entry in value):

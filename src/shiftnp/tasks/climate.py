@@ -1,4 +1,4 @@
-"""Air temperature over latitude, longitude, time and elevation, from climate files such as ERA5 (as in the paper)."""
+"""The climate task: air temperature over latitude, longitude, time and elevation, from files such as ERA5."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ class ClimateTask(Task):
     `N_c ~ U(N/100, N/3)` are context; the share is drawn once per batch. Inputs and output are standardised, see
     `scaling`.
 
-    Times are split into alternating blocks for training, validation and tests, so that each split sees all seasons; a
-    crop lies in one block. Training, validation and test crops therefore share no time, even where their regions
-    overlap.
+    Times are split into alternating blocks for training, validation and tests, so that each split covers all seasons; a
+    crop lies in one block. Training, validation and test crops therefore share no time, even if their regions overlap.
 
     Args:
         path: a NetCDF, Zarr or npz file, a pattern ("data/Tair_*.nc") or a folder; None: climate/ in SHIFTNP_DATA.
-            Files on one grid are joined in time. Of several grids that cover `region`, that with most times is taken.
-        region: where to train, "central", "west" or "north" (the paper's), or a box (minimum and maximum latitude,
+            Files on one grid are concatenated in time. If several grids cover `region`, the one with most times is
+            used.
+        region: training region: "central", "west" or "north" (the paper's), or a box (minimum and maximum latitude,
             minimum and maximum longitude). The maxima are excluded, so that adjacent boxes share no point.
-        test_region: where crops come from instead, if given. Standardisation remains that of `region`.
-        split: the times that crops come from.
+        test_region: region of the crops, if it is not `region`. Standardisation remains that of `region`.
+        split: the times that crops are drawn from: those for training, validation or tests.
         size: points of a crop along latitude, longitude and time.
-        stride: use every so many grid points. None for time: 6 for hourly data, else 1.
-        context: minimum and maximum share of a crop's points that are context.
-        min_share: minimum share of a crop's points that are not missing.
-        shares: of times for training, validation and tests.
-        rounds: how often the three blocks alternate; fewer if there are too few times.
+        stride: step between the grid points used, along each dimension. None for time: 6 for hourly data, else 1.
+        context: minimum and maximum fraction of a crop's points that are context.
+        min_share: minimum fraction of a crop's points that are not missing.
+        shares: fractions of the times for training, validation and tests.
+        rounds: number of times that the three blocks alternate; fewer if there are too few times.
         gap: times left out between two blocks, so that no test time is next to a training time.
         variable: name of the temperature, if the file has several.
         elevation: a file with elevation or geopotential, if neither the temperature's file nor one beside it has it.
@@ -122,18 +122,19 @@ class ClimateTask(Task):
             return self.fixed_scaling
         data = self.source.load(*_named(self.region), self.stride, self.missing)
         train = self._splits(data) == 0
-        there = (data.observed & train[:, None, None]).astype(np.float64)
+        weight = (data.observed & train[:, None, None]).astype(np.float64)
         x = [
-            moments(data.lat, there.sum((0, 2))),
-            moments(data.lon, there.sum((0, 1))),
-            moments(data.days, there.sum((1, 2))),
-            moments(data.elevation, there.sum(0)),
+            moments(data.lat, weight.sum((0, 2))),
+            moments(data.lon, weight.sum((0, 1))),
+            moments(data.days, weight.sum((1, 2))),
+            moments(data.elevation, weight.sum(0)),
         ]
-        y_mean, y_std = moments(data.celsius[there > 0])
+        y_mean, y_std = moments(data.celsius[weight > 0])
         return Scaling(INPUTS, OUTPUTS, [m for m, _ in x], [s for _, s in x], [y_mean], [y_std])
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        # Numpy, because such small arrays are not worth torch's threads, which wait for each other on a busy machine.
+        """`batch_size` random crops, split into context and targets."""
+        # Numpy, because torch's threads slow down operations on such small arrays when the machine is busy.
         corner = self._starts[torch.randint(len(self._starts), (batch_size,), generator=generator).numpy()]
         height, width, length = self.size
         offset = np.indices((length, height, width)).reshape(3, -1)
@@ -142,19 +143,19 @@ class ClimateTask(Task):
         x = np.stack([lat[i], lon[j], days[t], elevation[i, j]], -1)
         y = celsius[t, i, j][..., None]
 
-        there = np.isfinite(y[..., 0]) & np.isfinite(x[..., 3])
-        count = there.sum(1)
+        observed = np.isfinite(y[..., 0]) & np.isfinite(x[..., 3])
+        count = observed.sum(1)
         low, high = self.context
         share = low + (high - low) * torch.rand((), generator=generator, dtype=torch.float64).item()
         nc = np.minimum(np.maximum(np.rint(share * count).astype(np.int64), 1), count - 1)
-        # Points in random order, those that are not there last. Stable: equal keys have the same order everywhere.
-        key = np.where(there, torch.rand(there.shape, generator=generator).numpy(), 2.0)
+        # Points in random order, missing ones last. A stable sort gives the same order on every machine.
+        key = np.where(observed, torch.rand(observed.shape, generator=generator).numpy(), 2.0)
         order = key.argsort(1, kind="stable")
 
         def take(first: Int[np.ndarray, " b"], n: Int[np.ndarray, " b"]) -> tuple[Tensor, Tensor, Tensor | None]:
-            place = np.arange(n.max())[None]
-            mask = place < n[:, None]
-            index = np.take_along_axis(order, np.minimum(first[:, None] + place, order.shape[1] - 1), 1)
+            rank = np.arange(n.max())[None]
+            mask = rank < n[:, None]
+            index = np.take_along_axis(order, np.minimum(first[:, None] + rank, order.shape[1] - 1), 1)
             xs, ys = (np.where(mask[..., None], v[np.arange(batch_size)[:, None], index], 0) for v in (x, y))
             return torch.from_numpy(xs), torch.from_numpy(ys), None if mask.all() else torch.from_numpy(mask)
 
@@ -185,6 +186,7 @@ class ClimateTask(Task):
         return figure
 
     def for_comparison(self, batch: Batch) -> tuple[Batch, str]:
+        """The batch, and a caption that names the time shown and how many context points have it."""
         middle = self._middle_time(batch, 0)
         days = self.scaling.undo_x(present(batch.xc, batch.mask_c))[:, 2]
         now = int(((days - middle).abs() < 1e-4 + 1e-6 * self.scaling.x_std[2]).sum())  # float32 rounds times
@@ -210,7 +212,7 @@ class ClimateTask(Task):
 
     @property
     def _file(self) -> Path:
-        """The first file, for errors."""
+        """The first file, for error messages."""
         return self.source.parts[0].path
 
     def _splits(self, data: Region) -> Int[np.ndarray, " t"]:
@@ -218,7 +220,7 @@ class ClimateTask(Task):
 
     @cached_property
     def _starts(self) -> Int[np.ndarray, "k 3"]:
-        """First time, row and column of every crop that can be drawn."""
+        """First time, row and column of every valid crop."""
         data, (height, width, length) = self._region, self.size
         if data.celsius.shape[1] < height or data.celsius.shape[2] < width:
             rows, columns = data.celsius.shape[1:]
@@ -244,8 +246,8 @@ class ClimateTask(Task):
         if not len(starts):
             raise ValueError(
                 f"No crop of {height} x {width} x {length} points of {self._file} for split {self.split!r} has "
-                f"{self.min_share:.0%} of its points there: choose a smaller `size` or `min_share`, or a region with "
-                "more land."
+                f"{self.min_share:.0%} of its points observed: choose a smaller `size` or `min_share`, or a region "
+                "with more land."
             )
         return starts
 

@@ -48,13 +48,13 @@ def open_file(path: Path) -> Any:
     if path.suffix == ".npz":
         data = _open_npz(path, xr)
     else:
-        # The reader is chosen by the first bytes and given as a class: a guess of xarray's imports every reader there
-        # is, and eccodes, imported before cartopy, crashes Python.
+        # The xarray backend is chosen by the first bytes and passed as a class: xarray's own guess imports every
+        # installed backend, and eccodes, imported before cartopy, crashes Python.
         options: dict[str, Any] = {}
         if path.is_dir():
             check_zarr(path)
             engine, what = xr.backends.ZarrBackendEntrypoint, "a Zarr store"
-            options = {"consolidated": False}  # all stores have the rest
+            options = {"consolidated": False}  # consolidated metadata is optional
         else:
             head = first_bytes(path)
             if head[:3] == b"CDF":
@@ -95,7 +95,7 @@ def first_bytes(path: Path) -> bytes:
 
 
 def read_values(array: Any, path: Path, dtype: type | None = None) -> np.ndarray:
-    """The values of an array in a file, read now, and converted to `dtype` if that is given."""
+    """Reads the values of a lazy array, converted to `dtype` if that is given."""
     if array.nbytes > _memory():
         raise ValueError(
             f"{array.name} in {path} has {array.size} values, more than this machine can hold: read less of it, or get "
@@ -106,7 +106,7 @@ def read_values(array: Any, path: Path, dtype: type | None = None) -> np.ndarray
 
 
 def _memory() -> float:
-    """Bytes of memory of this machine, infinite where the system does not tell."""
+    """Bytes of physical memory, infinite if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -144,10 +144,10 @@ def _open_npz(path: Path, xr: Any) -> Any:
 
 
 def _rename(data: Any, path: Path) -> Any:
-    """The data set with its coordinates called `time`, `lat` and `lon`."""
+    """The data set with its coordinates renamed to `time`, `lat` and `lon`."""
     for new, known, axis in (("time", _TIME, "T"), ("lat", _LAT, "Y"), ("lon", _LON, "X")):
         found = [str(name) for name in data.variables if _matches(data[name], known - {"x", "y", "t"}, axis)]
-        # Coordinates of cells' corners, reference times and the like are no dimensions; bare x and y are a last resort.
+        # Dimensions come first (corners of cells, reference times and the like are none), bare names x, y and t last.
         found = [name for name in found if name in data.dims] or found
         found = found or [str(name) for name in data.dims if name in known and name in data.variables]
         if not found:

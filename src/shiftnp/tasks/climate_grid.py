@@ -1,4 +1,4 @@
-"""Joining climate files in time, and loading a region of them into memory."""
+"""Concatenation of climate files in time, and loading of a region into memory."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ class Region:
 
     @property
     def observed(self) -> Bool[np.ndarray, "t h w"]:
-        """Where temperature and elevation are both known."""
+        """True where neither temperature nor elevation is missing."""
         return np.isfinite(self.celsius) & np.isfinite(self.elevation)
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Files with the same variable on the same grid, joined in time. Holds coordinates only, no fields or open files.
+    """Files with the same variable on the same grid, concatenated in time. Holds coordinates only, no fields or open
+    files.
 
     Args:
         parts: variable and coordinates of each file.
@@ -53,10 +54,16 @@ class Source:
 
     @property
     def calendar(self) -> str:
+        """The CF calendar of the times."""
         return self.parts[0].calendar
 
     def load(self, name: str, box: Box, stride: tuple[int, int, int | None], missing: tuple[float, ...] = ()) -> Region:
-        """Every `stride`-th point of a region, read once; `name` is for errors, `missing` are fill values."""
+        """Every `stride`-th point of a region, read once and cached.
+
+        Args:
+            name: name of the region, for error messages.
+            missing: fill values.
+        """
         return _load(self, name, box, stride, missing)
 
 
@@ -91,7 +98,7 @@ def _open_source(
 
 
 def covers(source: Source, box: Box) -> bool:
-    """Whether the files reach all edges of the box, up to one grid spacing."""
+    """Whether the files cover the box, up to one grid spacing."""
     return _inside(source.parts[0], box) is not None
 
 
@@ -104,18 +111,18 @@ def _find_files(path: str | None) -> tuple[Path, tuple[Path, ...]]:
                 f"No climate data: give a file or folder by `path`, or set {VARIABLE} to a folder that has them in "
                 "climate/ (the paper's are derived-near-surface-meteorological-variables in the Copernicus store)."
             )
-        place = root / "climate"
+        found = root / "climate"
     else:
-        place = Path(path).expanduser()
-    if "*" in place.name:
-        paths = files.data_files(place.parent.glob(place.name))
-    elif place.is_dir() and place.suffix != ".zarr" and not any((place / f).exists() for f in ("zarr.json", ".zgroup")):
-        paths = files.data_files(place.iterdir())
+        found = Path(path).expanduser()
+    if "*" in found.name:
+        paths = files.data_files(found.parent.glob(found.name))
+    elif found.is_dir() and found.suffix != ".zarr" and not any((found / f).exists() for f in ("zarr.json", ".zgroup")):
+        paths = files.data_files(found.iterdir())
     else:
-        paths = [place] if place.exists() else []
+        paths = [found] if found.exists() else []
     if not paths:
-        raise FileNotFoundError(f"No climate files at {place}: give a NetCDF, Zarr or npz file or a folder of them.")
-    return place, tuple(paths)
+        raise FileNotFoundError(f"No climate files at {found}: give a NetCDF, Zarr or npz file or a folder of them.")
+    return found, tuple(paths)
 
 
 def _find_elevation(temperature: Path, elevation: str | None) -> Path:
@@ -134,7 +141,7 @@ def _find_elevation(temperature: Path, elevation: str | None) -> Path:
             if path != temperature and files.elevation(path) is not None and files.file_info(path) is None:
                 return path
         except (ValueError, OSError):
-            continue  # nobody asked for this file
+            continue  # the user did not name this file
     raise ValueError(
         f"{temperature} has no elevation, nor has a file beside it: name one by `elevation` (ERA5 has geopotential, "
         "WFDE5 grid_point_altitude)."
@@ -144,14 +151,14 @@ def _find_elevation(temperature: Path, elevation: str | None) -> Path:
 def _inside(part: FileInfo, box: Box) -> tuple[Int[np.ndarray, " h"], Int[np.ndarray, " w"]] | None:
     """Rows and columns inside the box in ascending order, None if the file does not cover it."""
     inside = []
-    # Longitudes are counted from the western edge, whatever the file counts them from.
+    # Longitudes are wrapped to start at the western edge of the box.
     for values, (low, high) in ((part.lat, box[:2]), (_wrap_longitudes(part.lon, box[2]), box[2:])):
         order = np.argsort(values, kind="stable")
         spacing = float(np.median(np.diff(values[order]))) if len(values) > 1 else 0.0
         slack = 1e-3 * spacing  # coordinates are rounded, and an edge at a grid point must not depend on that
         kept = order[(values[order] >= low - slack) & (values[order] < high - slack)]
         reach = values[kept]
-        # A row more on either side would lie outside the box.
+        # The box is covered if one more row on either side would lie outside it.
         if not len(kept) or reach[0] - spacing > low - 1e-3 * spacing or reach[-1] + spacing < high - 1e-3 * spacing:
             return None
         if len(kept) > 1 and np.diff(reach).max() > 1.5 * spacing:
@@ -193,7 +200,7 @@ def _load(
     start = min(part.days.min() for part in source.parts)
     days, celsius = [], []
     for part in source.parts:
-        # Counted in steps since the first time of all files, so that a missing file does not move those after it.
+        # Steps since the first time of all files, so that a missing file does not change which later times are kept.
         count = np.rint((part.days - start) / source.step).astype(np.int64)
         kept = np.flatnonzero(count % thin == 0)
         with files.open_file(part.path) as data:
@@ -214,7 +221,7 @@ def _load(
 
 
 def _slice(index: Int[np.ndarray, " n"]) -> slice | Int[np.ndarray, " n"]:
-    """Evenly spaced indices as a slice, with which files are read much faster."""
+    """Evenly spaced indices as a slice, with which reading is much faster."""
     if len(index) < 2 or (np.diff(index) != index[1] - index[0]).any():
         return index
     step = int(index[1] - index[0])
@@ -230,10 +237,10 @@ def interpolate(
     to_lon: Float[np.ndarray, " w"],
 ) -> Float[np.ndarray, "h w"]:
     """Bilinear interpolation that ignores missing neighbours; NaN outside the grid."""
-    lon = _wrap_longitudes(lon, (to_lon.min() + to_lon.max()) / 2 - 180)  # so that the seam is far away
+    lon = _wrap_longitudes(lon, (to_lon.min() + to_lon.max()) / 2 - 180)  # wraps opposite to the region
     rows, columns = np.argsort(lat), np.argsort(lon)
     lon, values = lon[columns], values[np.ix_(rows, columns)]
-    if len(lon) > 1 and lon[0] + 360 - lon[-1] < 1.5 * np.median(np.diff(lon)):  # all around: the seam is no edge
+    if len(lon) > 1 and lon[0] + 360 - lon[-1] < 1.5 * np.median(np.diff(lon)):  # a global grid is periodic
         lon = np.concatenate([lon[-1:] - 360, lon, lon[:1] + 360])
         values = np.concatenate([values[:, -1:], values, values[:, :1]], 1)
     (i, a), (j, b) = _bracket(lat[rows], to_lat), _bracket(lon, to_lon)

@@ -1,4 +1,4 @@
-"""Finding data files: in the user's folders, in the cache, or by download."""
+"""Data files: found in the user's folders or in the cache, or downloaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 VARIABLE = "SHIFTNP_DATA"
-"""Environment variable that names a folder with data."""
+"""Environment variable with the path of the data folder."""
 
 MNIST = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 CIFAR = ("https://www.cs.toronto.edu/~kriz/",)
@@ -27,12 +27,12 @@ CIFAR = ("https://www.cs.toronto.edu/~kriz/",)
 
 @dataclass(frozen=True)
 class Source:
-    """Where a file can be downloaded.
+    """Download URLs of a file, and its hash.
 
     Args:
-        urls: addresses, tried in turn.
-        known_hash: "sha256:..." or "md5:..." of the file as it is kept.
-        unpack: decompress the gzipped file and keep its content. Mirrors compress the same content differently, so
+        urls: URLs, tried one after the other.
+        known_hash: "sha256:..." or "md5:..." of the stored file.
+        unpack: decompress the gzipped file and store its content. Mirrors compress the same content differently, so
             that only the hash of the content can be checked.
     """
 
@@ -52,8 +52,8 @@ SOURCES: dict[str, Source] = {
     "mnist/t10k-images-idx3-ubyte": _mnist(
         "t10k-images-idx3-ubyte", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
     ),
-    # MD5 is what the authors of CIFAR-10 publish beside the file. It is enough against damage on the way; against
-    # malice there is HTTPS, and a reader that runs nothing that the file holds.
+    # The authors of CIFAR-10 publish an MD5 hash, which detects transmission errors. Against tampering there is HTTPS,
+    # and a reader that does not unpickle arbitrary objects.
     "cifar10/cifar-10-python.tar.gz": Source(
         tuple(f"{base}cifar-10-python.tar.gz" for base in CIFAR), "md5:c58f30108f718f92721af3b95e74349a"
     ),
@@ -65,21 +65,21 @@ SOURCES: dict[str, Source] = {
 
 
 def cache() -> Path:
-    """The user's own folder of downloaded data."""
+    """The user's cache folder of downloaded data."""
     return Path(pooch.os_cache("shiftnp")) / "data"
 
 
 def data_folder() -> Path | None:
     """The folder that SHIFTNP_DATA names, None if it is not set."""
-    place = os.environ.get(VARIABLE)
-    return Path(place).expanduser() if place else None
+    folder = os.environ.get(VARIABLE)
+    return Path(folder).expanduser() if folder else None
 
 
 def folders(folder: Path | str | None = None) -> Iterator[Path]:
     """The folders that are searched, in this order: `folder`, SHIFTNP_DATA, the user's cache."""
-    for place in (folder, data_folder()):
-        if place:
-            yield Path(place).expanduser()
+    for path in (folder, data_folder()):
+        if path:
+            yield Path(path).expanduser()
     yield cache()
 
 
@@ -87,14 +87,14 @@ def find(name: str, *others: str, folder: Path | str | None = None, download: bo
     """The path of file `name` or of the first of `others` that exists; if there is none, `name` is downloaded.
 
     Args:
-        name: path in a folder of data, as "mnist/train-images-idx3-ubyte". The file may also lie in the folder itself.
-        others: names of the same data in other forms.
-        folder: where to look before SHIFTNP_DATA and the user's cache.
-        download: whether to try the network.
+        name: path in the data folder, as "mnist/train-images-idx3-ubyte". The file may also be in the folder itself.
+        others: names of the same data in other formats.
+        folder: a folder to search before SHIFTNP_DATA and the user's cache.
+        download: whether to download the file if it is not found.
     """
-    for place in folders(folder):
+    for root in folders(folder):
         for candidate in (name, *others):
-            for path in (place / candidate, place / Path(candidate).name):
+            for path in (root / candidate, root / Path(candidate).name):
                 if path.exists():
                     return path
     source = SOURCES.get(name)
@@ -103,7 +103,7 @@ def find(name: str, *others: str, folder: Path | str | None = None, download: bo
         return reasons
     problem = f" and could not be downloaded ({', '.join(reasons)})" if reasons else ""
     origin = source.urls[0] if source else "it"
-    looked = ", ".join(str(place) for place in folders(folder))
+    looked = ", ".join(str(root) for root in folders(folder))
     raise FileNotFoundError(
         f"{Path(name).name} is not in {looked}{problem}: get {origin}, put it into a folder "
         f"and set {VARIABLE} to that folder."
@@ -111,7 +111,7 @@ def find(name: str, *others: str, folder: Path | str | None = None, download: bo
 
 
 def download_from(name: str, source: Source) -> Path | list[str]:
-    """The file in the user's cache, or why each of its addresses failed."""
+    """Downloads a file to the user's cache; returns its path, or the reason why each URL failed."""
     reasons = []
     for url in source.urls:
         host = url.split("/")[2]
@@ -129,18 +129,18 @@ def download_from(name: str, source: Source) -> Path | list[str]:
 
 
 def fetch(name: str, url: str, known_hash: str, unpack: bool, folder: Path) -> Path:
-    """Downloads a file to `folder / name`. Only a complete file with the known hash ever has this name."""
+    """Downloads a file to `folder / name`, which is created only when the file is complete and its hash is correct."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(path.name + ".lock")), quiet_pooch():  # several processes may want it at once
-        # The second attempt is for a connection that broke, and for a part that was not of this file.
+        # The retry is for a broken connection, and for a partial file from another download.
         store = pooch.Pooch(folder, base_url="", registry={name: known_hash}, urls={name: url}, retry_if_failed=1)
         return Path(store.fetch(name, downloader=Resume(path.with_name(path.name + ".part"), unpack)))
 
 
 @contextmanager
 def quiet_pooch() -> Iterator[None]:
-    """Silences pooch's log: a progress bar and one error sentence are enough."""
+    """Silences pooch's log messages, which the progress bar and the error message replace."""
     logger = pooch.get_logger()
     level = logger.level
     logger.setLevel("WARNING")
@@ -155,7 +155,7 @@ class Resume:
     """A downloader for pooch that resumes an interrupted download.
 
     Args:
-        part: file for the bytes received so far. Pooch's own temporary file is new in every attempt.
+        part: partial file with the bytes received so far. Pooch's own temporary file is new in every attempt.
         unpack: decompress a gzipped file.
     """
 
@@ -173,27 +173,27 @@ class Resume:
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"what came from {url} cannot be unpacked.") from error
         finally:
-            self.part.unlink(missing_ok=True)  # should its hash be wrong, the next attempt starts afresh
+            self.part.unlink(missing_ok=True)  # if the hash is wrong, the next attempt starts from the beginning
 
     def receive(self, url: str) -> None:
-        """Downloads what `part` does not have yet."""
+        """Downloads the rest of the file to `part`."""
         have = self.part.stat().st_size if self.part.exists() else 0
-        headers = {"Accept-Encoding": "identity"}  # bytes are counted as they lie on the server
+        headers = {"Accept-Encoding": "identity"}  # byte ranges refer to the file as stored on the server
         if have:
             headers["Range"] = f"bytes={have}-"
         with requests.get(url, headers=headers, stream=True, timeout=(10, 60)) as reply:
             span = reply.headers.get("Content-Range", "")
-            if reply.status_code == 416:  # there is nothing after what we have
+            if reply.status_code == 416:  # range not satisfiable: the partial file is complete, or too long
                 if not span.endswith(f"/{have}"):
                     self.part.unlink()
                     raise requests.ConnectionError(f"{self.part.name} is longer than {url}.")
                 return
             reply.raise_for_status()
-            goes_on = reply.status_code == 206 and span.startswith(f"bytes {have}-")
-            have = have if goes_on else 0
+            resumed = reply.status_code == 206 and span.startswith(f"bytes {have}-")
+            have = have if resumed else 0
             length = reply.headers.get("Content-Length")
             total = have + int(length) if length else None
-            with self.part.open("ab" if goes_on else "wb") as file, progress_bar() as bar:
+            with self.part.open("ab" if resumed else "wb") as file, progress_bar() as bar:
                 line = bar.add_task(Path(url).name, total=total, completed=have)
                 for chunk in reply.iter_content(1 << 16):
                     file.write(chunk)
@@ -201,5 +201,6 @@ class Resume:
 
 
 def progress_bar() -> Progress:
+    """A progress bar of a download, on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)

@@ -1,4 +1,4 @@
-"""Fill values: numbers such as -9999 or 1e20 that files have where nothing was observed."""
+"""Detection of fill values: numbers such as -9999 or 1e20 that stand for missing observations in files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FAR = 20  # robust standard deviations between a fill value and the nearest othe
 
 
 def equals(values: Float[np.ndarray, "*any"], number: float) -> Bool[np.ndarray, "*any"]:
-    """Where values are `number`, up to the rounding of float32."""
+    """Mask of the values that equal `number`, up to the rounding of float32."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.abs(values - number) <= 1e-6 * abs(number)
 
 
 def mask(values: Float[np.ndarray, "*any"], missing: Sequence[float]) -> Float[np.ndarray, "*any"]:
     """A copy of the values with NaN in place of those declared as missing."""
-    absent = np.isnan(values)  # written anew as well: numpy warns of signalling NaNs, which damaged files have
+    absent = np.isnan(values)  # replaced as well: numpy warns about signalling NaNs, which damaged files have
     for number in missing:
         absent |= equals(values, number)
     values = values.copy()
@@ -34,7 +34,7 @@ def mask(values: Float[np.ndarray, "*any"], missing: Sequence[float]) -> Float[n
 
 
 def too_large(values: Float[np.ndarray, "*any"]) -> Bool[np.ndarray, "*any"]:
-    """Where values are infinite or at least 1e30; NaN is not."""
+    """Mask of the values that are infinite or at least 1e30 in size; False for NaN."""
     return np.abs(values) >= LARGEST
 
 
@@ -60,7 +60,7 @@ def suspect(values: Float[np.ndarray, "*any"]) -> tuple[float, int] | None:
 
 
 def warn_of_fill_values(values: Float[np.ndarray, "*any"], what: str) -> None:
-    """Warns if values seem to contain a fill value. `what` names the column or field, and its file."""
+    """Warns if values seem to contain a fill value. `what` is the column or field and its file, for the message."""
     if (found := suspect(values)) is not None:
         number, count = found
         warnings.warn(

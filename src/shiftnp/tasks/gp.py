@@ -1,4 +1,4 @@
-"""Regression on samples of Gaussian processes (the paper's synthetic task). Its exact answer is in `gp_posterior`."""
+"""Regression on samples of Gaussian processes (the paper's synthetic task); exact posteriors are in `gp_posterior`."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Truth(NamedTuple):
 
 @dataclass(frozen=True)
 class GPTask(Task):
-    """Samples of a Gaussian process whose kernel and length-scale are drawn anew for every data set.
+    """Samples of a Gaussian process with a random kernel and length-scale for every data set.
 
-    `log l ~ U(log length[0], log length[1])`, `x_c ~ U(context)`, `x_t ~ U(target)` in every dimension, both moved by
+    `log l ~ U(log length[0], log length[1])`, `x_c ~ U(context)`, `x_t ~ U(target)` in every dimension, both shifted by
     `shift`; every observation has noise. The number of context points is drawn once per batch.
 
     Args:
         dx: number of inputs.
         kernels: some of "se", "periodic", "matern12", "matern32", "matern52", with equal probability. "se+periodic" is
-            a sum, scaled to unit variance, whose terms have length-scales of their own.
-        length: range of length-scales.
-        noise: standard deviation of the observations.
+            a sum, scaled to unit variance, whose terms have separate length-scales.
+        length: range of length-scales; of the periodic kernel, the range of periods.
+        noise: standard deviation of the observation noise.
         points: smallest and largest number of context points.
         targets: number of targets.
         context, target: ranges of inputs.
@@ -91,13 +91,14 @@ class GPTask(Task):
             raise ValueError(f"noise must be positive, got {self.noise!r}.")
         if not is_finite(self.shift):
             raise ValueError(f"shift must be a finite number, got {self.shift!r}.")
-        # Equal tasks have equal reprs, by which ceilings are found: JSON has lists, and ints are accepted for floats.
+        # Canonical types (JSON has lists, and ints are accepted for floats), since ceilings are cached by the repr.
         for name, kind in (("kernels", str), ("points", int), ("length", float), ("context", float), ("target", float)):
             object.__setattr__(self, name, tuple(map(kind, getattr(self, name))))
         for name in ("noise", "shift"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """`batch_size` data sets, each a sample of a Gaussian process."""
         return self.sample_with_truth(batch_size, generator)[0]
 
     def sample_with_truth(self, batch_size: int, generator: torch.Generator) -> tuple[Batch, Truth]:
@@ -106,7 +107,7 @@ class GPTask(Task):
         def uniform(low: float, high: float, *shape: int) -> Tensor:
             return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
 
-        def places(span: tuple[float, float], n: int) -> Tensor:
+        def inputs(span: tuple[float, float], n: int) -> Tensor:
             shape = (batch_size, n, self.dx)
             if not self.bimodal:
                 return uniform(*span, *shape)
@@ -119,7 +120,7 @@ class GPTask(Task):
             kernel=torch.randint(len(self.kernels), (batch_size,), generator=generator),
             length=uniform(math.log(self.length[0]), math.log(self.length[1]), batch_size, parts).exp(),
         )
-        x = torch.cat([places(self.context, nc), places(self.target, self.train_targets or self.targets)], 1)
+        x = torch.cat([inputs(self.context, nc), inputs(self.target, self.train_targets or self.targets)], 1)
         cov = self.covariance(x, x, truth)
         cov.diagonal(dim1=1, dim2=2).add_(self.noise**2)
         white = torch.randn(*x.shape[:2], 1, generator=generator, dtype=x.dtype)
@@ -149,7 +150,7 @@ class GPTask(Task):
         return {"valid": TestSet(base, seed=2, tasks=256), **deltas}
 
     def ceiling(self, test_set: TestSet, mixture: bool, folder: Path | None = None) -> Float[Tensor, " n"] | None:
-        """Known without sums of kernels, see `shiftnp.tasks.ceiling`."""
+        """The ceiling of `shiftnp.tasks.ceiling`; None if there are sums of kernels."""
         from shiftnp.tasks.ceiling import ceiling
 
         if any("+" in kernel for kernel in self.kernels):
@@ -158,7 +159,7 @@ class GPTask(Task):
         return known.mixture if mixture else known.gaussian
 
     def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
-        """Curves over one input, with the exact posterior where it is known; coloured points over several."""
+        """Curves over one input, with the exact posterior if it is known; coloured points for several inputs."""
         from shiftnp.plots.curves import draw_field, draw_task
         from shiftnp.tasks.gp_posterior import BayesOptimal
 
@@ -174,6 +175,7 @@ class GPTask(Task):
 
     @property
     def is_side_by_side(self) -> bool:
+        """True for a single input."""
         return self.dx == 1
 
     @torch.no_grad()
@@ -183,22 +185,23 @@ class GPTask(Task):
         test_sets: Mapping[str, TestSet],
         looks: Mapping[str, Style] | None = None,
     ) -> list[Comparison]:
-        """Curves of all models in one figure: a data set where they were trained and moved by 2, as in the paper, or
-        one of each test set, if these differ in more than the shift. With several inputs a figure for each model."""
+        """Curves of all models in one figure: a data set in the training range and the same one shifted by 2, as in the
+        paper, or one of each test set, if these differ in more than the shift. With several inputs, a figure for each
+        model."""
         if not self.is_side_by_side:
             return super().comparison(models, test_sets, looks)
         tasks = {title: replace(t.task, shift=0.0) for title, t in test_sets.items() if isinstance(t.task, GPTask)}
-        caption = "The same data sets for all models. The truth knows kernel and length-scale."
+        caption = "The same data sets for all models. The truth is the posterior given kernel and length-scale."
         if len(set(tasks.values())) == 1:
             (one,) = set(tasks.values())
             scenes = [one.scene("Δ = 0"), one.scene("Δ = 2", move=2)]
-            caption += " Above: where the models were trained. Below: the same data, moved."
+            caption += " Above: in the training range. Below: the same data, shifted."
         else:
             scenes = [task.scene(title) for title, task in tasks.items()]
         return [Comparison(draw_scenes(scenes, models, looks), caption, drawn=True)]
 
     def scene(self, title: str, move: float = 0) -> Scene:
-        """A data set of about twelve context points to draw curves for, moved along its one input."""
+        """A data set of about twelve context points for a figure, shifted by `move`."""
         from shiftnp.tasks.gp_posterior import GPOracle
 
         low, high = self.points
@@ -211,12 +214,15 @@ class GPTask(Task):
 
 
 def is_whole(value: Any) -> bool:
+    """Whether a value is an integer, and not a boolean."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_finite(value: Any) -> bool:
+    """Whether a value is a finite real number, and not a boolean."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_pair(value: Any, of: Callable[[Any], bool]) -> bool:
+    """Whether a value is a list or tuple of two entries that satisfy the predicate `of`."""
     return isinstance(value, list | tuple) and len(value) == 2 and all(map(of, value))

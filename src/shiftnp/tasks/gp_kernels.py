@@ -1,5 +1,5 @@
-"""Stationary covariance functions of unit variance, of a displacement and a length-scale. A new one is one function
-and one line in `COVARIANCES`."""
+"""Stationary covariance functions of unit variance, as functions of a displacement and a length-scale. A new one is one
+function and one line in `COVARIANCES`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Covariance = Float[Tensor, "*any"]
 
 
 def scaled_distance(d: Displacement, length: Length) -> Covariance:
-    """`|d| / l`; in one dimension without a square root, which is slow."""
+    """`|d| / l`; in one dimension without the slow square root."""
     return (d[..., 0].abs() if d.shape[-1] == 1 else torch.linalg.vector_norm(d, dim=-1)) / length
 
 

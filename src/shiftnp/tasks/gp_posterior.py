@@ -27,8 +27,8 @@ def condition(
     if mask is not None:
         both = mask[..., :, None] & mask[..., None, :]
         kcc, kct, yc = kcc.where(both, 0.0), kct.where(mask[..., None], 0.0), yc.where(mask[..., None], 0.0)
-        there = mask.to(kcc.dtype)
-        diagonal = noise**2 * there + (1 - there)
+        present = mask.to(kcc.dtype)
+        diagonal = noise**2 * present + (1 - present)
     else:
         diagonal = kcc.new_full(kcc.shape[:-1], noise**2)
     root = torch.linalg.cholesky(kcc + torch.diag_embed(diagonal))
@@ -44,7 +44,7 @@ def condition(
 
 @dataclass(frozen=True)
 class GPOracle:
-    """The posterior given kernel and length-scale of every data set, called like a model."""
+    """The exact posterior given the true kernel and length-scale of every data set. It is called like a model."""
 
     task: GPTask
     truth: Truth
@@ -70,15 +70,15 @@ class BayesOptimal:
     called like a model.
 
     Midpoint rule over the length-scale, each node weighted by prior and marginal likelihood of the context. Nodes are
-    evenly spaced in `log l`, those of the periodic kernel in `1 / l`, and there are many more of them: 64 points over
-    16 periods determine the period to a thousandth, which falls between the nodes of a rule of 80. The rule has
-    converged for the default ranges and noise; far less noise or shorter periods need more nodes.
+    evenly spaced in `log l`. The periodic kernel has many more, evenly spaced in `1 / l`: 64 points over 16 periods
+    determine the period to a thousandth, which can fall between two nodes of a rule with 80. The rule has converged
+    for the default ranges and noise; far less noise or shorter periods need more nodes.
 
     Args:
-        task: defines kernels, range of length-scales and noise.
+        task: the task, with kernels, range of length-scales and noise.
         gaussian: return the Gaussian with the mixture's mean and variance, which has the highest expected
             log-likelihood of all Gaussians.
-        nodes, periodic_nodes: number of length-scales of each kernel, and of the periodic one.
+        nodes, periodic_nodes: number of quadrature nodes of each kernel, and of the periodic one.
     """
 
     task: GPTask
@@ -98,8 +98,8 @@ class BayesOptimal:
         mask: Bool[Tensor, "b nc"] | None = None,
     ) -> Distribution:
         """A distribution of batch shape `[b, nt]` and event shape `[1]`, in float64."""
-        there = ~yc.isnan()[..., 0] if mask is None else mask & ~yc.isnan()[..., 0]
-        each = [self._predict(xc[i, m].double(), yc[i, m].double(), xt[i].double()) for i, m in enumerate(there)]
+        present = ~yc.isnan()[..., 0] if mask is None else mask & ~yc.isnan()[..., 0]
+        each = [self._predict(xc[i, m].double(), yc[i, m].double(), xt[i].double()) for i, m in enumerate(present)]
         mean, variance, logits = (pad_sequence(list(t), batch_first=True) for t in zip(*each, strict=True))
         count = torch.tensor([len(logit) for _, _, logit in each], device=xc.device)
         padding = torch.arange(logits.shape[1], device=xc.device) >= count[:, None]
@@ -115,7 +115,7 @@ class BayesOptimal:
         return Independent(Normal(mixture.mean, mixture.stddev), 1)
 
     def quadrature(self, kernel: str) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-        """Length-scales of one kernel and the logarithms of their prior weights, which sum to one."""
+        """Quadrature nodes (length-scales) of one kernel and their log prior weights; the weights sum to one."""
         low, high = (float(bound) for bound in self.task.length)
         if kernel == "periodic":
             middle = (torch.arange(self.periodic_nodes, dtype=torch.float64) + 0.5) / self.periodic_nodes
@@ -134,10 +134,10 @@ class BayesOptimal:
         for kernel, (length, prior) in nodes.items():
             *_, evidence = self._condition(kernel, length, xc, yc, xt[:0])
             logits[kernel] = prior + evidence
-        worth = torch.cat(list(logits.values())).max() - 16  # the nodes left out weigh less than 1e-3 in total
+        threshold = torch.cat(list(logits.values())).max() - 16  # the nodes left out have a total weight below 1e-3
         kept = []
         for kernel, (length, _) in nodes.items():
-            keep = logits[kernel] > worth
+            keep = logits[kernel] > threshold
             mean, variance, _ = self._condition(kernel, length[keep], xc, yc, xt)
             kept.append((mean, variance, logits[kernel][keep]))
         mean, variance, logit = (torch.cat(t) for t in zip(*kept, strict=True))

@@ -1,8 +1,8 @@
-"""Opens HDF5 files in another process first, because a damaged one can block or crash the process that opens it.
+"""Checks HDF5 files in a subprocess, because a damaged file can block or crash the process that opens it.
 
-The HDF5 library has been seen to loop forever on a file with a few wrong bytes, where neither a signal nor a thread can
-stop it. So the structure of a file (groups, attributes, coordinates, index of chunks; no field) is first walked by a
-process that can be killed. It takes about half a second for all files together, and is done once for each file.
+The HDF5 library can loop forever on a file with a few wrong bytes, and neither a signal nor a thread can stop it. So a
+subprocess, which can be killed, first reads the structure of a file (groups, attributes, coordinates, index of chunks;
+no fields). It takes about half a second for all files together, once for each file.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 60.0
-"""How long the first file may take; each further one may take two seconds more."""
+"""Timeout in seconds for the first file; each further file adds two seconds."""
 
 LONGEST = 10**8
-"""No axis of a climate file has more values; xarray reads axes as soon as it opens a file."""
+"""Largest number of values along an axis; xarray reads axes when it opens a file."""
 
-_checked: set[tuple[str, int, int]] = set()  # path, size and time of change
+_checked: set[tuple[str, int, int]] = set()  # path, size and modification time
 
 
 def check_hdf5(paths: Iterable[Path]) -> None:
-    """Refuses files that the HDF5 library cannot open, or not in time, or not without a crash."""
+    """Raises a ValueError for files that the HDF5 library cannot open, or on which it hangs or crashes."""
     new = {key: path for path in paths if (key := _key(path)) not in _checked}
     if not new or not sys.executable:
         return
@@ -42,7 +42,7 @@ def check_hdf5(paths: Iterable[Path]) -> None:
             f"{path} is damaged or very slow to read (opening it took more than {limit:g} seconds): get it again, or "
             "copy it to a local disk."
         ) from None
-    # One line for each file that has been walked: empty, or why it cannot be opened.
+    # One line for each file that was read: empty, or the reason why it cannot be opened.
     lines = reply.stdout.decode(errors="replace").splitlines()
     for path, fault in zip(files, lines, strict=False):
         if fault:
@@ -58,7 +58,7 @@ def _key(path: Path) -> tuple[str, int, int]:
 
 
 def walk(path: str) -> str:
-    """Reads all of a file but its fields and returns why it cannot be opened, nothing if it can."""
+    """Reads everything in a file except its fields; returns the reason why it cannot be opened, or an empty string."""
     h5netcdf, h5py = import_module("h5netcdf"), import_module("h5py")
 
     def visit(_: str, item: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reading MNIST (IDX) and CIFAR-10 (archive, folder or PNG sheets) as uint8 `[n, height, width, channels]`."""
+"""Readers of MNIST (IDX) and CIFAR-10 (archive, folder or PNG sheets): uint8 arrays `[n, height, width, channels]`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ CIFAR_FILES = (
 
 @dataclass(frozen=True)
 class DataSet:
-    """An image data set: the size of its images, how many there are, and the files that hold them, best first."""
+    """An image data set: the size of its images, their number, and the files that may hold them, preferred ones
+    first."""
 
     side: int
     channels: int
@@ -79,18 +80,18 @@ def read_idx(path: Path) -> UInt8[np.ndarray, " n *shape"]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     start = 4 + 4 * data[3] if len(data) > 4 else 4
-    if data[:3] != b"\0\0\x08" or len(data) <= start or not 1 <= data[3] <= 8:  # of bytes, with a shape that can be
+    if data[:3] != b"\0\0\x08" or len(data) <= start or not 1 <= data[3] <= 8:  # type uint8, a valid number of axes
         raise ValueError(f"{path} is no IDX file of bytes: replace it.")
     shape = [int(n) for n in np.frombuffer(data[4:start], ">u4")]
     if len(data) - start != math.prod(shape):
         raise ValueError(f"{path} should hold {math.prod(shape)} values, not {len(data) - start}: get it again.")
-    return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()  # writable, as torch wants it
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()  # torch needs a writable array
 
 
 def read_cifar(path: Path, part: str) -> UInt8[np.ndarray, "n 32 32 3"]:
     """CIFAR-10 from the official archive (pickles or binaries), from its unpacked folder, or from PNG sheets.
 
-    Where batches are missing, those before the first missing one are read, so that image `i` is always the same.
+    If batches are missing, only those before the first missing one are read, so that image `i` is always the same.
     """
     if path.suffix == ".png":
         sheets = [path] if part == "test" else [path.with_name(f"{name}.png") for name in CIFAR_BATCHES[part]]
@@ -105,7 +106,7 @@ def read_cifar(path: Path, part: str) -> UInt8[np.ndarray, "n 32 32 3"]:
                     found[file.stem] = read_batch(file.read_bytes(), binary=file.suffix == ".bin")
         else:
             with tarfile.open(path) as archive:
-                for member in archive:  # in one pass: going back in a gzipped file means to start again
+                for member in archive:  # in one pass: seeking back in a gzipped file decompresses it again
                     name, content = Path(member.name), archive.extractfile(member)
                     if name.stem in wanted and name.suffix in FORMS and content is not None:
                         found[name.stem] = read_batch(content.read(), binary=name.suffix == ".bin")
@@ -113,14 +114,15 @@ def read_cifar(path: Path, part: str) -> UInt8[np.ndarray, "n 32 32 3"]:
 
 
 def _first_batches(parts: dict[str, Any], names: list[str], path: Path) -> UInt8[np.ndarray, "n 32 32 3"]:
-    there = []
+    """The batches before the first missing one, concatenated."""
+    batches = []
     for name in names:
         if name not in parts:
             break
-        there.append(parts[name])
-    if not there:
+        batches.append(parts[name])
+    if not batches:
         raise ValueError(f"{path} has no {names[0]}: get the data again.")
-    return np.concatenate(there)
+    return np.concatenate(batches)
 
 
 def read_batch(data: bytes, binary: bool) -> UInt8[np.ndarray, "n 32 32 3"]:
@@ -135,7 +137,7 @@ def read_batch(data: bytes, binary: bool) -> UInt8[np.ndarray, "n 32 32 3"]:
 
 
 def read_sheet(path: Path) -> UInt8[np.ndarray, "n 32 32 3"]:
-    """An RGB picture whose rows of 1024 pixels are one image of 32 x 32 each."""
+    """Images from an RGB sheet, each row of 1024 pixels being one image of 32 x 32."""
     from PIL import Image
 
     with reading(path, "a PNG picture"), Image.open(path) as sheet:
@@ -151,9 +153,9 @@ def _latin1(text: str, encoding: str = "latin1") -> bytes:
 
 
 class _ArraysOnly(pickle._Unpickler):
-    """Reads pickles of plain objects, bytes and numpy arrays; one that asks for anything else could run any code.
+    """Restricted unpickler for plain objects, bytes and numpy arrays; any other class could run arbitrary code.
 
-    The unpickler in Python, because the one in C reserves up to 64 GB for a damaged number.
+    It is the pure-Python unpickler, because the one in C allocates up to 64 GB for a damaged size field.
     """
 
     ALLOWED = {  # noqa: RUF012
@@ -161,7 +163,7 @@ class _ArraysOnly(pickle._Unpickler):
         ("numpy._core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
-        ("_codecs", "encode"): _latin1,  # how Python 3 writes bytes where Python 2 is to read them
+        ("_codecs", "encode"): _latin1,  # how Python 3 pickles bytes in protocol 2
     }
 
     def find_class(self, module: str, name: str) -> Any:

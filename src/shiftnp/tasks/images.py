@@ -36,14 +36,14 @@ class ImageTask(Task):
 
     Args:
         dataset: "mnist" or "cifar10".
-        translated: the image is uniformly placed on the canvas and never cut off. Otherwise it is centred.
+        translated: whether the image is at a uniformly random position on the canvas, never cut off, or centred.
         split: "train", "valid" (the last tenth of the training images) or "test".
         canvas: side of the canvas in pixels (None: that of the image, and twice that if translated, as in the paper).
-        limit: use only the first so many images of the split.
+        limit: largest number of images of the split, the first ones (None: all).
         targets: maximum number of targets (None: all pixels that are not context).
-        context: minimum and maximum share of the pixels of the canvas that are context.
-        seed: of the translations.
-        path: folder of the data (None: SHIFTNP_DATA, then the user's cache, then the network).
+        context: minimum and maximum fraction of the pixels of the canvas that are context.
+        seed: random seed of the translations.
+        path: data folder (None: SHIFTNP_DATA, then the user's cache, then a download).
     """
 
     dataset: str = "mnist"
@@ -76,6 +76,7 @@ class ImageTask(Task):
 
     @property
     def dy(self) -> int:  # type: ignore[override]
+        """Number of channels."""
         return DATASETS[self.dataset].channels
 
     @property
@@ -85,8 +86,8 @@ class ImageTask(Task):
 
     @property
     def pitch(self) -> float:
-        """Distance of neighbouring pixels in units of the inputs. (`1 / pitch` is an on-grid ConvCNP's
-        `points_per_unit`.)"""
+        """Distance between adjacent pixels in units of the inputs. (`1 / pitch` is the `points_per_unit` of an on-grid
+        ConvCNP.)"""
         return 1 / math.sqrt((self.side**2 - 1) / 12)  # the variance of 0, 1, ..., side - 1
 
     @property
@@ -95,16 +96,17 @@ class ImageTask(Task):
         return len(self._split_range())
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """`batch_size` random images of the split, with random context pixels."""
         return self.complete(torch.randint(self.count, (batch_size,), generator=generator), generator)
 
     def complete(self, index: Int[Tensor, " b"], generator: torch.Generator) -> Batch:
-        """A batch of the images with these indices in the split."""
+        """A batch of the images with these indices in the split, with random context pixels."""
         n = self.side**2
         low, high = self._points
         nc = int(torch.randint(low, high + 1, (), generator=generator))
         keep = n if self.targets is None else nc + self.targets
         order = torch.stack([torch.randperm(n, generator=generator)[:keep] for _ in index])
-        pixel = order + n * torch.arange(len(index))[:, None]  # counted through all canvases
+        pixel = order + n * torch.arange(len(index))[:, None]  # index into the flattened canvases
         x = pixel_grid(self.side).index_select(0, order.flatten()).unflatten(0, order.shape)
         y = self.images(index).flatten(0, 2).index_select(0, pixel.flatten()).unflatten(0, order.shape)
         return Batch(x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])
@@ -120,10 +122,10 @@ class ImageTask(Task):
 
     def offsets(self, index: Int[Tensor, " b"]) -> Int[Tensor, "b 2"]:
         """Row and column of the upper left corner of these images of the split."""
-        places = self.side - self._width + 1
+        positions = self.side - self._width + 1
         if not self.translated:
-            return torch.full((len(index), 2), (places - 1) // 2)
-        return translations(self.seed, self._part, len(self._all_images()), places)[self._rows(index)]
+            return torch.full((len(index), 2), (positions - 1) // 2)
+        return translations(self.seed, self._part, len(self._all_images()), positions)[self._rows(index)]
 
     @property
     def _width(self) -> int:
@@ -172,6 +174,7 @@ class ImageTask(Task):
         return {"valid": images("valid", 2, 256), "test": images("test", 1, 1024)}
 
     def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
+        """The context pixels, the image and, if given, the mean and standard deviation of a prediction."""
         from shiftnp.plots.images import draw_completions
 
         figure = Figure(figsize=(4, 2.2) if prediction is None else (8, 2.1), layout="constrained")
@@ -180,6 +183,7 @@ class ImageTask(Task):
 
     @property
     def is_side_by_side(self) -> bool:
+        """True: images of all models are in one figure."""
         return True
 
     @torch.no_grad()
@@ -198,10 +202,7 @@ class ImageTask(Task):
 
 @dataclass(frozen=True)
 class ImageTestSet(TestSet):
-    """The first `tasks` images of a split in their order, where other test sets sample at random.
-
-    With fewer or more `tasks`, those that both have are the same.
-    """
+    """The first `tasks` images of a split in their order, while other test sets are random samples."""
 
     def __iter__(self) -> Iterator[Batch]:
         task = self.task
@@ -218,14 +219,14 @@ class ImageTestSet(TestSet):
 
 @lru_cache(maxsize=4)
 def load(dataset: str, part: str, folder: Path | str | None, root: Path | None = None) -> UInt8[Tensor, "n w w dy"]:
-    """The images of a file, read once; again if `root`, the folder that SHIFTNP_DATA names, changes."""
+    """The images of a file, cached; read again if `root`, the folder in SHIFTNP_DATA, changes."""
     return torch.from_numpy(read_images(dataset, part, folder))
 
 
 @lru_cache(maxsize=16)
 def translations(seed: int, part: str, n: int, places: int) -> Int[Tensor, "n 2"]:
     """Offsets in {0, ..., places - 1} of the first `n` images of a file. Those of image `i` do not depend on `n`."""
-    # numpy promises that raw numbers stay the same in all its versions, and nothing about drawn ones.
+    # numpy guarantees a reproducible stream across versions for raw bits only, not for distributions.
     raw = np.random.PCG64(np.random.SeedSequence((seed, ("train", "test").index(part)))).random_raw(2 * n)
     return torch.from_numpy((raw % np.uint64(places)).astype(np.int64)).reshape(n, 2)
 
@@ -233,6 +234,6 @@ def translations(seed: int, part: str, n: int, places: int) -> Int[Tensor, "n 2"
 @lru_cache(maxsize=16)
 def pixel_grid(side: int) -> Float[Tensor, "n 2"]:
     """Coordinates of the pixels of a square canvas, row by row, with mean zero and variance one per dimension."""
-    place = torch.arange(side, dtype=torch.float64)
-    place = (place - place.mean()) / place.std(correction=0)
-    return torch.cartesian_prod(place, place).float()
+    axis = torch.arange(side, dtype=torch.float64)
+    axis = (axis - axis.mean()) / axis.std(correction=0)
+    return torch.cartesian_prod(axis, axis).float()

@@ -1,4 +1,4 @@
-"""Kolmogorov flow: velocities of two-dimensional turbulence in space and time."""
+"""The Kolmogorov flow task: velocities of two-dimensional turbulence in space and time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KolmogorovTask(Task):
 
     Args:
         path: a folder of trajectories `[time, 2, x, y]` as `generate` writes them, or one such `.npy` file. None: the
-            folder `kolmogorov` in the folder that the environment variable SHIFTNP_DATA names.
+            subfolder `kolmogorov` of the folder in the environment variable SHIFTNP_DATA.
         split: "train", "valid" or "test". Trajectories, in the order of their names, are split 819 : 102 : 103. Fewer
             than three are split by time instead: the last frames for tests, those before them for validation.
             Add trajectories before training, not after: splits change with their number.
@@ -96,7 +96,7 @@ class KolmogorovTask(Task):
 
     @cached_property
     def members(self) -> tuple[Path, ...]:
-        """The trajectories of this split; all of them if it is made by time."""
+        """The trajectories of this split; all of them if they are split by time."""
         n = len(self.files)
         if n < 3:
             return self.files
@@ -111,7 +111,7 @@ class KolmogorovTask(Task):
 
     @cached_property
     def frames(self) -> range:
-        """The frames of this split; all of them if it is made by trajectory."""
+        """The frames of this split; all of them if it consists of whole trajectories."""
         frames = self.shape[0]
         if len(self.files) >= 3:
             return range(frames)
@@ -124,6 +124,8 @@ class KolmogorovTask(Task):
         return cut[self.split]
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """`batch_size` random crops, split into context and targets."""
+
         def integer(low: int, high: int) -> int:
             return int(torch.randint(low, high, (), generator=generator))
 
@@ -134,7 +136,7 @@ class KolmogorovTask(Task):
             path = self.members[integer(0, len(self.members))]
             t = integer(self.frames.start, self.frames.stop - self.crop[0] + 1)
             i, j = ((integer(0, n) + np.arange(c)) % n for n, c in zip(sides, self.crop[1:], strict=True))
-            # Opened anew each time: a thousand open maps are more than many systems allow, and opening takes 0.1 ms.
+            # Opened for every crop: many systems do not allow a thousand open memory maps, and opening takes 0.1 ms.
             data = read_trajectory(path)
             if data.shape != self.shape:
                 raise ValueError(f"{path} has shape {list(data.shape)}, but {self.files[0]} has {list(self.shape)}.")
@@ -151,7 +153,7 @@ class KolmogorovTask(Task):
         return Batch(*(v.take_along_dim(order, 1) for order in (context, target) for v in (x, y)))
 
     def test_sets(self) -> dict[str, TestSet]:
-        """`valid` and `test`: the same crops for everyone who has the same files, with all remaining points as targets.
+        """`valid` and `test`: crops that depend on the files only, with all points outside the context as targets.
 
         Batches are small, because each has one number of context points.
         """
@@ -161,7 +163,7 @@ class KolmogorovTask(Task):
         }
 
     def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
-        """Velocity and vorticity halfway through a crop."""
+        """Velocity and vorticity at the middle time of a crop."""
         from shiftnp.plots.flow import draw_flow
 
         figure = Figure(figsize=(4.6 if prediction is None else 9.2, 6), layout="constrained")
@@ -169,7 +171,7 @@ class KolmogorovTask(Task):
         return figure
 
     def for_comparison(self, batch: Batch) -> tuple[Batch, str]:
-        """Context points are targets, too, for a picture without gaps."""
+        """Adds the context points to the targets, so that the figure has no gaps."""
         every = replace(batch, xt=torch.cat([batch.xt, batch.xc], 1), yt=torch.cat([batch.yt, batch.yc], 1))
         times = every.xt[0, :, 0].unique()
         now = int((batch.xc[0, :, 0] == times[len(times) // 2]).sum())

@@ -1,4 +1,4 @@
-"""Trajectories of Kolmogorov flow as files: generating and reading them."""
+"""Files with trajectories of Kolmogorov flow: generation and reading."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def generate(
 ) -> Path:
     """Writes trajectories `0, ..., trajectories - 1` to the folder `out`, one file each, and returns the folder.
 
-    Trajectories that exist are kept, so that the same call continues an interrupted one, and a call with more
-    trajectories adds to a folder. `simulation.json` in it holds the settings.
+    Existing trajectories are kept, so that the same call resumes an interrupted one, and a call with more trajectories
+    adds to a folder. `simulation.json` in the folder holds the settings.
 
     Args:
-        seed: trajectory `i` depends on `(seed, i)` alone.
-        workers: processes, each with one thread. None: one per processor.
+        seed: random seed; trajectory `i` depends on `(seed, i)` only.
+        workers: number of processes, each with one thread. None: one per core.
         simulation: the settings, whose seed is replaced by `seed`. None: the paper's.
         quiet: show no progress bar.
     """
@@ -61,7 +61,7 @@ def generate(
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes from generating into the folder; the system ends the lock of a killed one."""
+    """Locks the folder against other processes; the system releases the lock of a killed process."""
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=0)
@@ -74,9 +74,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _generate_missing(simulation: Simulation, folder: Path, trajectories: int, workers: int, quiet: bool) -> None:
-    """Generates those trajectories that are not there, with a progress bar unless `quiet`."""
-    missing = [i for i in range(trajectories) if not _is_whole(_trajectory_path(folder, i), simulation)]
-    # One trajectory takes many seconds, and the time left is to be known from all of them.
+    """Generates missing trajectories, with a progress bar unless `quiet`."""
+    missing = [i for i in range(trajectories) if not _is_complete(_trajectory_path(folder, i), simulation)]
+    # A trajectory takes many seconds, so the time left is estimated over a long period.
     with progress(quiet=quiet, period=3600) as shown:
         bar = shown.add_task("Kolmogorov flow", total=trajectories, completed=trajectories - len(missing))
         try:
@@ -100,13 +100,13 @@ def _run(simulation: Simulation, folder: Path, indices: list[int], workers: int)
             yield i
         return
     others = set(multiprocessing.active_children())
-    # Forked copies of a process in which torch has threads may hang, so fresh ones.
+    # Spawned, because forked copies of a process in which torch has threads may hang.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
     try:
         for future in as_completed([pool.submit(_write, simulation, folder, i) for i in indices]):
             yield future.result()
     except BaseException:
-        # An unfinished trajectory cannot be used, so nobody needs to wait for it.
+        # An unfinished trajectory cannot be used, so its process is stopped at once.
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
         raise
@@ -115,13 +115,13 @@ def _run(simulation: Simulation, folder: Path, indices: list[int], workers: int)
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one alone answers it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; only the parent handles it
     torch.set_num_threads(1)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Fields are too small for threads to gain anything."""
+    """Limits torch to one thread: fields are too small for several to be faster."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -135,7 +135,7 @@ def _trajectory_path(folder: Path, index: int) -> Path:
 
 
 def _write(simulation: Simulation, folder: Path, index: int) -> int:
-    """Writes one trajectory aside and renames it: under its own name a file is whole or absent."""
+    """Generates one trajectory and writes it atomically: a file with its name is complete."""
     data = simulation.trajectory(index).numpy()
     content = io.BytesIO()
     np.save(content, data)
@@ -143,8 +143,8 @@ def _write(simulation: Simulation, folder: Path, index: int) -> int:
     return index
 
 
-def _is_whole(path: Path, simulation: Simulation) -> bool:
-    """Whether a file holds a complete trajectory; a copy can be truncated."""
+def _is_complete(path: Path, simulation: Simulation) -> bool:
+    """Whether a file holds a complete trajectory; a copied file can be truncated."""
     try:
         data = read_trajectory(path)
     except (OSError, ValueError):
@@ -153,7 +153,7 @@ def _is_whole(path: Path, simulation: Simulation) -> bool:
 
 
 def read_trajectory(path: Path) -> np.ndarray:
-    """The trajectory in a file, `[time, 2, x, y]`, mapped into memory."""
+    """The trajectory in a file, `[time, 2, x, y]`, as a memory map."""
     with reading(path, "an array in numpy's .npy format"):
         data = np.lib.format.open_memmap(path, mode="r")
     if data.ndim != 4 or data.shape[1] != 2 or not data.size:
@@ -164,7 +164,7 @@ def read_trajectory(path: Path) -> np.ndarray:
 
 
 def _check_settings(folder: Path, simulation: Simulation) -> None:
-    """Writes the settings into a new folder, and refuses a folder with other settings."""
+    """Writes the settings into a new folder; raises a ValueError for a folder with other settings."""
     note, mine = folder / "simulation.json", asdict(simulation)
     if note.exists():
         try:
@@ -172,7 +172,7 @@ def _check_settings(folder: Path, simulation: Simulation) -> None:
             other = [f"{key} = {theirs.get(key)}" for key in mine if theirs.get(key) != mine[key]]
         except (ValueError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"{note} is damaged ({reason(error)}), so that nobody knows how the trajectories beside it were made: "
+                f"{note} is damaged ({reason(error)}), so that the settings of the trajectories beside it are unknown: "
                 "name another folder."
             ) from error
         if other:

@@ -1,4 +1,4 @@
-"""Forced two-dimensional flow on the periodic square: a pseudo-spectral solver in plain torch, and its settings."""
+"""Pseudo-spectral solver of the forced two-dimensional Navier-Stokes equations on a periodic square, in torch."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class NavierStokes:
 
     the curl of a momentum equation with force `forcing sin(q y)` along x. Fields are `[b, x, y]` on `n x n` points. The
     state is the Fourier coefficients of `w`, with `|k| <= (n - 1) // 3` so that products have no aliases (the 2/3 rule,
-    in its round form); columns of `ky` beyond are not stored. The mean velocity is zero.
+    with a circular cut-off); columns of larger `ky` are not stored. The mean velocity is zero.
 
     Viscosity and drag are integrated exactly by an integrating factor, the rest by the classical Runge-Kutta scheme of
-    fourth order. It is stable up to `h k_max max |u| = 2.83` for 4 evaluations, per evaluation as far as third-order
-    Adams-Bashforth and with a far smaller error. Four real transforms an evaluation:
+    fourth order (RK4). It is stable up to `h k_max max |u| = 2.83` with 4 evaluations: the same step per evaluation as
+    third-order Adams-Bashforth, with a far smaller error. An evaluation takes four real transforms:
 
         u . grad w = d^2/dxdy (v^2 - u^2) + (d^2/dx^2 - d^2/dy^2) (u v).
 
     Args:
         n: grid points along each side.
         wavenumber: `q` of the force.
-        courant: `h k_max max |u|`, from which every step takes its length. Fields of one batch step together.
+        courant: Courant number `h k_max max |u|`, which determines the time step. Fields of one batch share it.
     """
 
     n: int = 256
@@ -71,7 +71,7 @@ class NavierStokes:
 
     @cached_property
     def damping(self) -> Float[Tensor, "n m"]:
-        """`viscosity k^2 + drag`, the rate at which viscosity and drag alone would make a coefficient decay."""
+        """`viscosity k^2 + drag`, the decay rate of a coefficient due to viscosity and drag."""
         return (self.viscosity * (self.k[0] ** 2 + self.k[1] ** 2) + self.drag).to(self.dtype)
 
     @cached_property
@@ -99,7 +99,7 @@ class NavierStokes:
         return x.to(torch.complex64 if self.dtype == torch.float32 else torch.complex128)
 
     def coefficients(self, field: Float[Tensor, "*b n n"]) -> Complex[Tensor, "*b n m"]:
-        """Fourier coefficients of a field, without its mean and without what the grid cannot carry."""
+        """Fourier coefficients of a field, without its mean and wavenumbers beyond `k_max`."""
         return self._complex(torch.fft.rfft2(field, norm="forward")[..., : self.k_max + 1] * self.kept)
 
     def field(self, coefficients: Complex[Tensor, "*b n m"]) -> Float[Tensor, "*b n n"]:
@@ -112,13 +112,13 @@ class NavierStokes:
         return self.field(w[:, None] * self.biot_savart)
 
     def vorticity(self, u: Float[Tensor, "b 2 n n"]) -> Complex[Tensor, "b n m"]:
-        """The state with velocity `u`, made free of divergence."""
+        """The state with velocity `u`, projected to zero divergence."""
         kx, ky = self.k
         u_hat, v_hat = self.coefficients(u.to(self.device)).unbind(1)
         return self._complex(1j * (kx * v_hat - ky * u_hat))
 
     def tendency(self, w: Complex[Tensor, "b n m"]) -> tuple[Complex[Tensor, "b n m"], Float[Tensor, "b 2 n n"]]:
-        """`-u . grad w + force`, which is all but viscosity and drag, and the velocity on the way."""
+        """`-u . grad w + force`, the time derivative without viscosity and drag, and the velocity."""
         velocity = self.velocity(w)
         u, v = velocity.unbind(1)
         products = torch.fft.rfft2(torch.stack([(v - u) * (v + u), u * v], 1), norm="forward")[..., : self.k_max + 1]
@@ -126,7 +126,7 @@ class NavierStokes:
         return out.addcmul_(products[:, 1], self.advection[1]), velocity
 
     def step(self, w: Complex[Tensor, "b n m"], longest: float) -> tuple[Complex[Tensor, "b n m"], float]:
-        """The state one step later, and the length of the step: what `courant` allows, in equal parts of `longest`."""
+        """The state one step later, and the time step: the largest fraction `longest / i` that `courant` allows."""
         k1, velocity = self.tendency(w)
         speed = math.sqrt(float(velocity.square().sum(1).amax()))
         if not math.isfinite(speed):
@@ -174,15 +174,15 @@ class NavierStokes:
 
 @dataclass(frozen=True)
 class Simulation:
-    """How trajectories are made. The defaults are those of the paper's data.
+    """Settings of a simulation of Kolmogorov flow. The defaults are those of the paper's data.
 
     Args:
-        seed: trajectory `i` depends on `(seed, i)` alone.
-        n, coarse: points along each side that are solved for, and that are stored (means of square cells).
-        peak, speed: peak wavenumber and maximum speed of the velocity at the start.
+        seed: random seed; trajectory `i` depends on `(seed, i)` only.
+        n, coarse: grid points along each side of the solver, and of the stored fields (means of square cells).
+        peak, speed: peak wavenumber and maximum speed of the initial velocity.
         snapshots, kept, interval: number of states, `interval` apart, of which the last `kept` are stored.
-        precision: of the solver. The flow is chaotic: with another precision or processor, trajectories diverge after a
-            while; their statistics are the same.
+        precision: floating-point precision of the solver. The flow is chaotic: with another precision or CPU,
+            trajectories diverge after a while; their statistics are the same.
     """
 
     seed: int = 0
@@ -215,6 +215,7 @@ class Simulation:
             raise ValueError(f"`precision` is {self.precision!r}, but must be 'float32' or 'float64'.")
 
     def solver(self) -> NavierStokes:
+        """The solver with these settings."""
         return NavierStokes(
             self.n,
             self.viscosity,

@@ -1,4 +1,4 @@
-"""Reading files of other people: one sentence for a damaged file, whatever the library that reads it says."""
+"""Error handling for data files: errors of third-party readers become one message that names the file."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 
 @contextmanager
 def reading(path: Path, what: str) -> Iterator[None]:
-    """Turns every failure of a third-party reader into one sentence that names the file.
+    """Context manager that converts every error of a third-party reader into one that names the file.
 
-    Put it around the calls that read bytes and nothing else, so that errors of our own pass unchanged.
+    It should enclose only the calls that read the file, so that shiftnp's own errors pass unchanged.
 
     Args:
         path: the file or folder that is read.
-        what: what it should be, with its article: "a Parquet file".
+        what: the expected format, with its article: "a Parquet file".
     """
     try:
         yield
     except Exception as error:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # readers complain of files that they themselves leave open
+            warnings.simplefilter("ignore")  # readers warn about files that they leave open themselves
             traceback.clear_frames(error.__traceback__)
         if isinstance(error, FileNotFoundError) and not path.exists():
             raise FileNotFoundError(f"No file {path}.") from error
@@ -40,12 +40,12 @@ def reason(error: BaseException) -> str:
 
 
 def shorten(text: str, length: int = 150) -> str:
-    """Text from a file as part of a sentence: without control characters and not longer than `length`."""
+    """Text from a file for an error message: control characters escaped, at most `length` characters."""
     printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: length + 1])
     return printable if len(printable) <= length else printable[: length - 3] + "..."
 
 
 def listed(names: Iterable[object], most: int = 20) -> str:
-    """Names from a file, with commas between them; of very many, the first."""
+    """Names from a file, separated by commas; only the first `most` of them."""
     words = [shorten(str(name), 40) for name in names]
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

@@ -1,4 +1,4 @@
-"""Tasks from one table of scattered observations: measuring stations, soundings, samples."""
+"""The table task: data sets from a table of scattered observations, such as measurements of weather stations."""
 
 from __future__ import annotations
 
@@ -36,19 +36,20 @@ class TableTask(Task):
     Args:
         path: a .csv, .tsv or .parquet file with a header.
         inputs, outputs: names of columns. Dates (ISO, or pandas' own) become days since 1970-01-01 UTC.
-        group: the column whose equal values make a data set, for instance a day.
-        holdout: targets are points at random, or all points in a box of inputs ("block"), as when a region has no data.
-        block: inputs that the box bounds; none: all of them.
-        context: minimum and maximum share of a data set's points that are context, drawn for every task. A box with
-            several points on its edge holds all of them out, so that the share can be slightly smaller.
-        points: data sets with more points are randomly subsampled to so many.
-        split: the groups (or rows) that tasks come from.
-        shares: of groups (or rows) for training, validation and tests.
+        group: the column that groups rows: equal values belong to one data set, for instance a day.
+        holdout: targets are random points ("random"), or all points in a box of inputs ("block"), as if a region had no
+            data.
+        block: inputs that the box bounds; empty: all of them.
+        context: minimum and maximum fraction of a data set's points that are context, drawn for every task. A box with
+            several points on its edge holds all of them out, so that the fraction can be slightly smaller.
+        points: largest number of points of a data set; larger ones are randomly subsampled.
+        split: the groups (or rows) that tasks are drawn from: those for training, validation or tests.
+        shares: fractions of the groups (or rows) for training, validation and tests.
         order: assign groups (or rows) to splits at random, or the first to training and the last to tests ("sorted"),
-            which is the fair choice for a time series: groups are sorted by value (text alphabetically, so write dates
-            as 2023-06-14), rows stay as the table has them.
-        seed: of the random assignment to splits.
-        drop_missing: leave out rows with a missing input or group, instead of refusing the table.
+            which is the right choice for a time series: groups are sorted by value (text alphabetically, so write dates
+            as 2023-06-14), rows keep the order of the table.
+        seed: random seed of the assignment to splits.
+        drop_missing: leave out rows with a missing input or group, instead of raising an error.
         missing: numbers that mean "not observed", for instance -9999.
         fixed_scaling: a scaling to use instead of that of the training rows.
         frame: a pandas DataFrame instead of a file.
@@ -117,7 +118,7 @@ class TableTask(Task):
 
     @property
     def _where(self) -> str:
-        """What the table is called in errors."""
+        """Name of the table in error messages."""
         return "the frame" if self.path is None else str(self.path)
 
     @cached_property
@@ -167,39 +168,40 @@ class TableTask(Task):
         return sets
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """`batch_size` random data sets of the split, padded to one size."""
         sets = self._sets
         tasks = []
         for k in torch.randint(len(sets), (batch_size,), generator=generator).tolist():
             x, y = sets[k]
-            whole = np.isfinite(y).all(1)
+            complete = np.isfinite(y).all(1)
             kept = subsample(len(x), self.points, generator)
-            if not whole[kept].any():  # every task needs a target
-                kept[0] = np.flatnonzero(whole)[int(torch.randint(int(whole.sum()), (), generator=generator))]
-            x, y, whole = x[kept], y[kept], whole[kept]
-            context, target = self._divide(x, whole, generator)
+            if not complete[kept].any():  # every task needs a target
+                kept[0] = np.flatnonzero(complete)[int(torch.randint(int(complete.sum()), (), generator=generator))]
+            x, y, complete = x[kept], y[kept], complete[kept]
+            context, target = self._divide(x, complete, generator)
             parts = (x[context], y[context], x[target], y[target])
             tasks.append(Batch(*(torch.from_numpy(part[None].astype(np.float32)) for part in parts)))
         return Batch.collate(tasks)
 
     def _divide(
-        self, x: Float[np.ndarray, "n dx"], whole: Bool[np.ndarray, " n"], generator: torch.Generator
+        self, x: Float[np.ndarray, "n dx"], complete: Bool[np.ndarray, " n"], generator: torch.Generator
     ) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-        """Masks of the context and of the targets. Only `whole` points, with all outputs observed, can be targets."""
+        """Masks of the context and of the targets. Only `complete` points (all outputs observed) can be targets."""
         low, high = self.context
         u, v = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
         held = max(1, len(x) - round((low + (high - low) * u) * len(x)))
-        middle = np.flatnonzero(whole)[int(v * whole.sum())]
+        middle = np.flatnonzero(complete)[int(v * complete.sum())]
         if self.holdout == "random":
-            out = np.arange(len(x)) >= len(x) - held  # points come in random order
-            out[middle] |= not (out & whole).any()
+            out = np.arange(len(x)) >= len(x) - held  # points are in random order
+            out[middle] |= not (out & complete).any()
         else:
             bounds = [list(self.inputs).index(name) for name in self.block or self.inputs]
             far = np.abs(x - x[middle])[:, bounds].max(1)
             out = far <= np.sort(far)[held - 1]
-        return ~out, out & whole
+        return ~out, out & complete
 
     def test_sets(self) -> dict[str, TestSet]:
-        """`valid` and `test`: groups (or rows) that training has not seen."""
+        """`valid` and `test`: groups (or rows) that are not used in training."""
         return {
             "valid": TestSet(self._at("valid"), seed=2, tasks=256),
             "test": TestSet(self._at("test"), seed=1, tasks=1024),
@@ -211,6 +213,7 @@ class TableTask(Task):
         return task
 
     def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
+        """Curves over one input, or maps over the first two, in the units of the table."""
         from shiftnp.plots.maps import draw_table
 
         wide = 6.5 if prediction is None or self.dx == 1 else 12

@@ -1,4 +1,4 @@
-"""Reading tables of observations: CSV, TSV, Parquet or a pandas DataFrame."""
+"""Reader of tables of observations: CSV, TSV, Parquet or a pandas DataFrame."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def read_table(
     where: str,
     missing: Sequence[float] = (),
 ) -> Table:
-    """Columns by role. Rows without any output carry no information and are left out.
+    """Inputs, outputs and groups of a DataFrame. Rows without any output are left out.
 
     Args:
-        where: what the frame is called in errors.
+        where: name of the frame in error messages.
         missing: numbers that mean "not observed", in any of the columns.
     """
     for name in (*inputs, *outputs, *([] if group is None else [group])):
@@ -106,7 +106,7 @@ def read_table(
 
 
 def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Float[np.ndarray, " n"], str]:
-    """A column in float64, and its name; dates become days since 1970-01-01 (UTC), which the name then says."""
+    """A column in float64, and its name; dates become days since 1970-01-01 (UTC), with this unit in the name."""
     pd = need("pandas", "A table")
     types = pd.api.types
     plain = types.is_numeric_dtype(column) and not types.is_bool_dtype(column) and not types.is_complex_dtype(column)
@@ -117,7 +117,7 @@ def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Fl
     try:
         if not dates:
             raise ValueError
-        # ISO dates alone: 03/04 is a day in April or in March.
+        # ISO dates only: 03/04 is ambiguous.
         moments = (
             column if types.is_datetime64_any_dtype(column) else pd.to_datetime(column, format="ISO8601", utc=True)
         )

@@ -1,7 +1,7 @@
-"""Opens the arrays of a Zarr store one by one before xarray opens them all.
+"""Checks a Zarr store: opens its arrays one by one before xarray opens them all.
 
-If several arrays are damaged, zarr prints tracebacks of its background tasks beside its error; opened one by one, the
-first of them raises. And xarray reads every axis as soon as it opens a store, however long the axis claims to be.
+If several arrays are damaged, zarr prints tracebacks of its background tasks in addition to its error; opened one by
+one, the first damaged array raises. Also, xarray reads every axis when it opens a store, whatever its length.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from shiftnp._optional import need
 from shiftnp.tasks.reading import reading
 
 LONGEST = 10**8
-"""No axis of a climate file has more values."""
+"""Largest number of values along an axis."""
 
 
 def check_zarr(path: Path) -> None:
-    """Refuses a store in which the metadata of an array are damaged or missing, or claim an axis of absurd length."""
+    """Raises a ValueError if the metadata of an array are damaged or missing, or declare an axis of absurd length."""
     zarr = need("zarr", f"Reading {path.name}")
     with reading(path, "a Zarr store"):
         folders = [entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
