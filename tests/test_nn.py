@@ -102,7 +102,7 @@ class Echo(NeuralProcess):
         return c
 
     def embed_targets(self, memory, xt):
-        same = (xt[:, :, None] == memory.x[:, None]).all(-1) & memory.is_there[:, None]
+        same = (xt[:, :, None] == memory.x[:, None]).all(-1) & memory.present[:, None]
         known = (same.to(memory.y.dtype) @ memory.y) / same.sum(-1, keepdim=True).clamp(min=1)
         return torch.cat([known, torch.where(same.any(-1, keepdim=True), -40.0, 1.0).to(known.dtype)], -1)
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 
-def need(name: str, what: str, extra: str = "geo") -> Any:
+def import_optional(name: str, what: str, extra: str = "geo") -> Any:
     """Imports the package `name`, or raises an ImportError that says how to install it.
 
     Args:

@@ -25,8 +25,16 @@ from shiftnp.models import PTTNP, TEPTTNP, TETNP, TNP, NeuralProcess
 STACKS = {
     # their model: {their layers: ours}
     "tnp": {"mhsa_layers": "context", "mhca_layers": "target"},
-    "ist": {"mhca_ctoq_layers": "gather", "mhca_qtoc_layers": "spread", "mhca_qtot_layers": "target"},
-    "perceiver": {"mhca_ctoq_layers": "gather", "mhsa_layers": "mix", "mhca_qtot_layers": "target"},
+    "ist": {
+        "mhca_ctoq_layers": "pseudo_from_context",
+        "mhca_qtoc_layers": "context_from_pseudo",
+        "mhca_qtot_layers": "target",
+    },
+    "perceiver": {
+        "mhca_ctoq_layers": "pseudo_from_context",
+        "mhsa_layers": "pseudo_self",
+        "mhca_qtot_layers": "target",
+    },
 }
 NAMES = ("tnp", "pt_tnp_ist", "pt_tnp_perceiver", "te_tnp", "te_pt_tnp_ist", "te_pt_tnp_perceiver")
 

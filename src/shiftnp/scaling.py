@@ -52,7 +52,7 @@ class Scaling:
         y = y.double()
         return y * y.new_tensor(self.y_std) + y.new_tensor(self.y_mean)
 
-    def undo_spread(self, std: Float[Tensor, "*any dy"]) -> Float[Tensor, "*any dy"]:
+    def undo_std(self, std: Float[Tensor, "*any dy"]) -> Float[Tensor, "*any dy"]:
         """Standard deviations of outputs in original units, in float64."""
         std = std.double()
         return std * std.new_tensor(self.y_std)

@@ -18,14 +18,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
-from shiftnp._optional import need
+from shiftnp._optional import import_optional
 
 
 def import_gpytorch() -> Any:
     """Imports gpytorch, or raises an ImportError that says how to install it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # it still uses torch.jit
-        return need("gpytorch", "A Gaussian-process baseline", "gp")
+        return import_optional("gpytorch", "A Gaussian-process baseline", "gp")
 
 
 @dataclass
@@ -123,7 +123,7 @@ class GPBaseline:
         likelihood = gpytorch.likelihoods.GaussianLikelihood(batch_shape=x.shape[:1]).to(x)
         with torch.random.fork_rng():  # gpytorch draws some initial values, which are replaced
             model = self.make(gpytorch, likelihood, x, y, channel, outputs, length).to(x)
-        errors = need("linear_operator.utils.errors", "A Gaussian-process baseline", "gp")
+        errors = import_optional("linear_operator.utils.errors", "A Gaussian-process baseline", "gp")
         singular = torch.linalg.LinAlgError  # type: ignore[attr-defined]
         numerical_errors = (ArithmeticError, singular, errors.NotPSDError, errors.NanError)
         with gpytorch.settings.fast_computations(False, False, False), warnings.catch_warnings():

@@ -88,7 +88,7 @@ class PeriodSearch(ContextHook):
         """Context tokens with the embedding of their spectrum and the autocorrelation among them."""
         centre = Geometry.centre(tokens.positions.x, tokens.mask)
         x = self._relative(tokens, centre)
-        present = c.is_there[..., None].to(c.y.dtype)
+        present = c.present[..., None].to(c.y.dtype)
         with torch.autocast(x.device.type, enabled=False):  # bfloat16 is too coarse to rank candidates
             y, observed, present = (t.to(x.dtype) for t in (c.y, c.observed, present))
             summary = self.summarise(x, y, observed, present, centre)

@@ -54,18 +54,18 @@ class ANP(NeuralProcess):
         super().__init__(dx, dy, dx + dz, dz, likelihood, components, variance_floor)
         self.tokens = PlainTokens(dx, dy, dz)
         self.blocks = nn.ModuleList(Block(PlainAttention(dz, heads, head_dim), dz, ff_layers) for _ in range(layers))
-        self.place = MLP(dx, dz, dz)
-        self.read = PlainAttention(dz, heads, head_dim)
+        self.input_encoder = MLP(dx, dz, dz)
+        self.cross_attention = PlainAttention(dz, heads, head_dim)
 
     def embed_context(self, c: Context) -> Memory:
         tokens = self.tokens.context(c)
         pairs = None if c.mask is None else c.mask[:, None, :]
         for block in self.blocks:
             tokens = block(tokens, tokens, pairs)
-        return Memory(tokens.z, self.place(c.x.to(c.y.dtype)), c.mask)
+        return Memory(tokens.z, self.input_encoder(c.x.to(c.y.dtype)), c.mask)
 
     def embed_targets(self, memory: Memory, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt d"]:
         xt = xt.to(self.dtype)
         pairs = None if memory.mask is None else memory.mask[:, None, :]
-        r, _ = self.read(Tokens(self.place(xt)), Tokens(memory.keys), pairs, values=memory.values)
+        r, _ = self.cross_attention(Tokens(self.input_encoder(xt)), Tokens(memory.keys), pairs, values=memory.values)
         return torch.cat([xt, r], -1)

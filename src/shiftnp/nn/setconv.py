@@ -48,7 +48,7 @@ def lay_lattice(
         cells: fixed size along every input, for any context. None: the size that the largest task of the batch needs.
         max_cells: largest number of cells of all tasks together.
     """
-    present = c.is_there[..., None]
+    present = c.present[..., None]
     some = present.any(1, keepdim=True)
     corner = c.x.where(present, math.inf).amin(1, keepdim=True).where(some, 0.0)
     x = (c.x - corner).where(present, 0.0)

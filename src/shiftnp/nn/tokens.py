@@ -27,7 +27,7 @@ class Context(NamedTuple):
     mask: Bool[Tensor, "b n"] | None
 
     @property
-    def is_there(self) -> Bool[Tensor, "b n"]:
+    def present(self) -> Bool[Tensor, "b n"]:
         """The mask as a tensor: all True if it is None."""
         if self.mask is None:
             return torch.ones(self.x.shape[:2], dtype=torch.bool, device=self.x.device)

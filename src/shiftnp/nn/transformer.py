@@ -126,16 +126,16 @@ class PerceiverStack(Stack):
     ) -> None:
         super().__init__(layers, make_block, geometry)
         self.pseudo = pseudo
-        self.gather = nn.ModuleList(make_block(True) for _ in range(layers))
-        self.mix = nn.ModuleList(make_block(True) for _ in range(layers))
+        self.pseudo_from_context = nn.ModuleList(make_block(True) for _ in range(layers))
+        self.pseudo_self = nn.ModuleList(make_block(True) for _ in range(layers))
 
     def encode(self, c: Tokens) -> Memory:
         """The memory of a context, for any number of targets."""
         u = self.pseudo(c)
         memory, from_context, among = self.memory(u), self.mask(u, c), self.mask(u, u)
-        for gather, mix in zip(self.gather, self.mix, strict=True):
-            u = gather(u, c, from_context)
-            u = mix(u, u, among)
+        for from_context_block, self_block in zip(self.pseudo_from_context, self.pseudo_self, strict=True):
+            u = from_context_block(u, c, from_context)
+            u = self_block(u, u, among)
             memory.layers.append(u)
         return memory
 
@@ -156,18 +156,18 @@ class ISTStack(Stack):
     ) -> None:
         super().__init__(layers, make_block, geometry)
         self.pseudo = pseudo
-        self.gather = nn.ModuleList(make_block(True) for _ in range(layers))
-        self.spread = nn.ModuleList(make_block(True) for _ in range(layers - 1))
+        self.pseudo_from_context = nn.ModuleList(make_block(True) for _ in range(layers))
+        self.context_from_pseudo = nn.ModuleList(make_block(True) for _ in range(layers - 1))
 
     def encode(self, c: Tokens) -> Memory:
         """The memory of a context, for any number of targets."""
         u = self.pseudo(c)
         memory, from_context, to_context = self.memory(u), self.mask(u, c), self.mask(c, u)
-        for i, gather in enumerate(self.gather):
-            u = gather(u, c, from_context)
+        for i, block in enumerate(self.pseudo_from_context):
+            u = block(u, c, from_context)
             memory.layers.append(u)
-            if i < len(self.spread):
-                c = self.spread[i](c, u, to_context)
+            if i < len(self.context_from_pseudo):
+                c = self.context_from_pseudo[i](c, u, to_context)
         return memory
 
 

@@ -119,7 +119,7 @@ def _panels(batch: Batch, scaling: Scaling, prediction: Distribution | None, ind
     truth = Points("truth", np.concatenate([context.x, target.x]), np.concatenate([context.y, target.y]))
     if prediction is None:
         return [context, truth]
-    mean, std = scaling.undo_y(prediction.mean), scaling.undo_spread(prediction.stddev)
+    mean, std = scaling.undo_y(prediction.mean), scaling.undo_std(prediction.stddev)
     return [
         context,
         truth,

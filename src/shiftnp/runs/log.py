@@ -17,7 +17,7 @@ from rich.progress import TextColumn
 from torch import Tensor
 
 from shiftnp._io import write
-from shiftnp._optional import need
+from shiftnp._optional import import_optional
 from shiftnp._progress import progress
 from shiftnp._text import printable
 from shiftnp.runs.run import STATE, Run, resume_command
@@ -60,7 +60,7 @@ class RunLog:
                 write(self.run.folder / "metrics.jsonl", "".join(kept))
                 self.file = (self.run.folder / "metrics.jsonl").open("a", buffering=1)
             if self.wants_board:
-                board = need("torch.utils.tensorboard", "--tensorboard", "track")
+                board = import_optional("torch.utils.tensorboard", "--tensorboard", "track")
                 self.board = board.SummaryWriter(str(self.run.folder), purge_step=self.first)
         self.progress.start()
         self.bar = self.progress.add_task(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from shiftnp._optional import need
+from shiftnp._optional import import_optional
 from shiftnp.tasks.fill_values import mask, suspect, too_large, warn_of_fill_values
 from shiftnp.tasks.hdf5_check import check_hdf5
 from shiftnp.tasks.reading import listed, reading, shorten
@@ -44,7 +44,7 @@ class FileInfo(NamedTuple):
 
 def open_file(path: Path) -> Any:
     """Opens a file as a lazy `xarray.Dataset` with dimensions `time`, `lat` and `lon` if it has them."""
-    xr = need("xarray", f"Reading {path.name}")
+    xr = import_optional("xarray", f"Reading {path.name}")
     if path.suffix == ".npz":
         data = _open_npz(path, xr)
     else:
@@ -58,10 +58,10 @@ def open_file(path: Path) -> Any:
         else:
             head = first_bytes(path)
             if head[:3] == b"CDF":
-                need("scipy", f"Reading {path.name}, which is NetCDF 3,")
+                import_optional("scipy", f"Reading {path.name}, which is NetCDF 3,")
                 engine, what = xr.backends.ScipyBackendEntrypoint, "a NetCDF 3 file"
             elif head == HDF5:
-                need("h5netcdf", f"Reading {path.name}")
+                import_optional("h5netcdf", f"Reading {path.name}")
                 engine, what = xr.backends.H5netcdfBackendEntrypoint, "a NetCDF 4 file"
                 check_hdf5([path])
             elif head[:2] == b"PK":
@@ -282,7 +282,7 @@ def to_days(time: Any, path: Path) -> tuple[Float[np.ndarray, " t"], str]:
     calendar = getattr(values.flat[0], "calendar", None) if values.size else None
     if calendar is None:
         raise ValueError(f"The times in {path} are bare numbers: they need CF units such as 'hours since 1900-01-01'.")
-    cftime = need("cftime", f"The calendar {calendar!r} of {path.name}")
+    cftime = import_optional("cftime", f"The calendar {calendar!r} of {path.name}")
     return np.asarray(cftime.date2num(values, "days since 1970-01-01", calendar), np.float64), calendar
 
 
@@ -290,7 +290,7 @@ def date(days: float, calendar: str) -> str:
     """Days since 1970-01-01 as a date and time, in the given calendar."""
     if calendar == "standard":
         return str(np.datetime64(round(days * 1440), "m")).replace("T", " ")
-    cftime = need("cftime", f"The calendar {calendar!r}")
+    cftime = import_optional("cftime", f"The calendar {calendar!r}")
     moment = cftime.num2date(round(days * 1440), "minutes since 1970-01-01", calendar)
     return str(moment.strftime("%Y-%m-%d %H:%M"))
 

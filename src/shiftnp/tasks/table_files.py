@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from shiftnp._optional import need
+from shiftnp._optional import import_optional
 from shiftnp.tasks.fill_values import mask, too_large, warn_of_fill_values
 from shiftnp.tasks.reading import listed, reading, shorten
 
@@ -32,12 +32,12 @@ class Table:
 
 def read_frame(path: Path) -> Any:
     """Reads a file as a pandas DataFrame."""
-    pd = need("pandas", f"Reading {path.name}")
+    pd = import_optional("pandas", f"Reading {path.name}")
     if not path.exists():
         raise FileNotFoundError(f"No file {path}: `path` must be a CSV or Parquet file.")
     kind = "".join(path.suffixes[-2:]).lower()
     if kind.endswith((".parquet", ".pq")):
-        need("pyarrow", f"Reading {path.name}")
+        import_optional("pyarrow", f"Reading {path.name}")
         with reading(path, "a Parquet file"):
             return pd.read_parquet(path)
     if ".csv" in kind or ".tsv" in kind:
@@ -99,7 +99,9 @@ def read_table(
     codes = None
     if group is not None:
         try:
-            codes = need("pandas", "A group column").factorize(frame[group][keep], sort=True)[0].astype(np.int64)
+            codes = (
+                import_optional("pandas", "A group column").factorize(frame[group][keep], sort=True)[0].astype(np.int64)
+            )
         except TypeError as error:
             raise ValueError(f"Column {group!r} of {where} cannot be sorted into groups: make it text.") from error
     return Table(x[keep], y[keep], codes, tuple(name for _, name in columns))
@@ -107,7 +109,7 @@ def read_table(
 
 def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Float[np.ndarray, " n"], str]:
     """A column in float64, and its name; dates become days since 1970-01-01 (UTC), with this unit in the name."""
-    pd = need("pandas", "A table")
+    pd = import_optional("pandas", "A table")
     types = pd.api.types
     plain = types.is_numeric_dtype(column) and not types.is_bool_dtype(column) and not types.is_complex_dtype(column)
     if plain:

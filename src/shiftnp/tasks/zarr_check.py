@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shiftnp._optional import need
+from shiftnp._optional import import_optional
 from shiftnp.tasks.reading import reading
 
 LONGEST = 10**8
@@ -17,7 +17,7 @@ LONGEST = 10**8
 
 def check_zarr(path: Path) -> None:
     """Raises a ValueError if the metadata of an array are damaged or missing, or declare an axis of absurd length."""
-    zarr = need("zarr", f"Reading {path.name}")
+    zarr = import_optional("zarr", f"Reading {path.name}")
     with reading(path, "a Zarr store"):
         folders = [entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
         arrays = [folder for folder in folders if any(entry.is_file() for entry in folder.rglob("*"))]
