@@ -135,6 +135,12 @@ def test_models_use_it(name, options, monkeypatch):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
+def test_narrow_networks_have_larger_tiles():
+    """As many activations in the cache, and fewer tiles."""
+    here = torch.device("cpu")
+    assert [tiled.tile_size(here, width) for width in (8, 32, 64, 128, 4096)] == [16384, 16384, 8192, 4096, 1024]
+
+
 MEMORY = """
 import sys, torch
 from shiftnp._machine import peak_megabytes

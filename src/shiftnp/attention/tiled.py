@@ -28,8 +28,10 @@ from shiftnp.attention.precision import bf16_pays
 from shiftnp.attention.reference import softmax_over_keys
 from shiftnp.geometry import Geometry, Positions
 
-TILE = {"cpu": 4096, "cuda": 1 << 18}
-"""Pairs in a tile, whose hidden activations are in memory at once: on a CPU, few enough for the cache."""
+ACTIVATIONS = 1 << 19
+"""Hidden activations of a layer that a tile holds on a CPU: few enough for the cache, 4,096 pairs at a width of 128."""
+LARGEST_TILE = {"cpu": 1 << 14, "cuda": 1 << 18}
+"""Pairs in a tile, at most."""
 
 LOW_PRECISION: bool | None = None
 """Whether the pairwise MLPs use bfloat16 where it is allowed (None: where it measures faster than float32)."""
@@ -94,13 +96,20 @@ def attend(
     """Attended values (eqs. 5 and 6) and, with `phi`, the location update of every query (eq. 8).
 
     Args:
-        tile: pairs in a tile (None: see `TILE`).
+        tile: pairs in a tile (None: `tile_size`).
         low_precision: run the pairwise MLPs in bfloat16, with matrix products accumulated in float32.
     """
-    settings = (geometry or Geometry(), tile or TILE.get(q.device.type, TILE["cuda"]), low_precision)
+    settings = (geometry or Geometry(), tile or tile_size(q.device, len(rho.b1)), low_precision)
     tensors = (q, k, v, at_q.x, at_k.x, at_q.offset, at_k.offset, pairs)
     out, step = TiledAttention.apply(settings, *tensors, *rho[:5], *(phi or ()))
     return out, step if phi is not None else None
+
+
+def tile_size(device: torch.device, width: int) -> int:
+    """Number of pairs in a tile, for pairwise MLPs of that width."""
+    if device.type != "cpu":
+        return LARGEST_TILE["cuda"]
+    return min(LARGEST_TILE["cpu"], max(1024, ACTIVATIONS // width))
 
 
 class TiledAttention(torch.autograd.Function):
