@@ -379,3 +379,12 @@ def test_a_baseline_needs_no_training(tmp_path):
     assert "nothing to train" in said
     printed = succeeds("evaluate", "run", "--tasks", 2, "--sets", "delta-0.0", "--no-gap", cwd=tmp_path)
     assert "gp" in printed
+
+
+def test_one_fill_value_is_a_sequence_of_one(tmp_path):
+    """As the warning about fill values says, without a comma."""
+    path = tmp_path / "stations.csv"
+    path.write_text("x,y\n" + "".join(f"{i},{-9999 if i % 7 == 0 else i % 5}\n" for i in range(60)))
+    result = run("data", "preview", "table", f"path={path}", "inputs=x", "outputs=y", "missing=-9999", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "fill value" not in result.stderr

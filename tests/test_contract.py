@@ -345,6 +345,16 @@ def test_radius_period_and_covariates_together():
     assert (dist.mean - model(near, torch.cat([batch.yc, batch.yc[:, :1]], 1), xt).mean).abs().max() > 1e-6
 
 
+def test_covariates_far_from_zero_are_refused():
+    """Predictions are not equivariant in them: Unix seconds as a covariate would give numbers without meaning."""
+    model, batch = small_model("te-tnp", dx=2, equivariant=(0,)), random_batch(dx=2)
+    far = batch.shift([1e9, 0.0])
+    assert_same(model(batch.xc, batch.yc, batch.xt), model(far.xc, far.yc, far.xt), 1e-5)
+    seconds = batch.shift([0.0, 1.7e9])
+    with pytest.raises(ValueError, match=r"^xc holds 1.7e.09 .* not translation equivariant"):
+        model(seconds.xc, seconds.yc, seconds.xt)
+
+
 def test_periods_follow_the_order_of_equivariant():
     """One entry per input, or one per equivariant input in the order they are named."""
     batch = random_batch(dx=3)

@@ -204,3 +204,12 @@ def test_large_problems_take_the_cells(monkeypatch):
     made.clear()
     model.decode(encoded, batch.xt)
     assert not made
+
+
+@pytest.mark.parametrize("kernel", ["mlp", "rotary"])
+def test_every_parameter_gets_a_gradient_where_nobody_has_neighbours(kernel):
+    """Training in several processes stops at parameters whose gradient is None."""
+    model, batch = make("te-tnp", kernel=kernel), random_batch(b=1, nc=200, nt=200, dx=2)
+    xc = torch.arange(200, dtype=torch.float64)[None, :, None].expand(-1, -1, 2) * 10
+    model(xc, batch.yc, xc + 5).log_prob(batch.yt).mean().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())

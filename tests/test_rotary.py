@@ -24,6 +24,7 @@ from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.gp import GPTask
 
 B, NQ, NK, DX, DZ, H, D = 2, 4, 5, 2, 6, 3, 4
+PRECISIONS = (torch.float32, torch.float64)
 
 
 def size(dims=DX, geometry=None):
@@ -230,6 +231,31 @@ def test_a_long_domain_does_not_round_neighbours_away():
     y = torch.randn(1, far.shape[1], 1, generator=g)
     alone, among = model(near, y[:, :12], near), model(far, y, near)
     torch.testing.assert_close(among.mean, alone.mean, rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_long_domain_loses_nothing_in_float32(masked):
+    """Without a radius, with weights in float32 and inputs in float64: the answer is that of weights in float64."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.rand(1, 60, 1, generator=g, dtype=torch.float64) * 1e5
+    y, mask = torch.randn(1, 60, 1, generator=g, dtype=torch.float64), torch.ones(1, 60, dtype=torch.bool)
+    mask[0, -1] = not masked
+    single, double = (small_model("te-tnp", kernel="rotary", location_update=False, dtype=t) for t in PRECISIONS)
+    torch.testing.assert_close(single(x, y, x, mask).mean.double(), double(x, y, x, mask).mean, rtol=1e-4, atol=1e-5)
+
+
+def test_an_outlier_beyond_the_receptive_field_changes_nothing():
+    model = small_model("te-tnp", kernel="rotary", radius=1.0, location_update=False, dtype=torch.float32)
+    g = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(1, 12, 1, generator=g, dtype=torch.float64) for _ in range(2))
+    far = torch.cat([x, torch.full((1, 1, 1), 1e9, dtype=torch.float64)], 1)
+    among = model(far, torch.cat([y, y[:, :1]], 1), x)
+    torch.testing.assert_close(among.mean, model(x, y, x).mean, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_in_bfloat16_run():
+    model, x = small_model("te-tnp", kernel="rotary", dtype=torch.bfloat16), torch.randn(1, 6, 1)
+    assert model(x, x, x).mean.isfinite().all()
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -43,5 +43,6 @@ def unknown(name: object, among: Iterable[str], what: str) -> str:
     """The error message for an unknown name, with the closest name or, if none is close, all of them."""
     by_lower = {known.lower(): known for known in among}
     close = get_close_matches(str(name).lower(), by_lower, n=1)
-    hint = f"did you mean {by_lower[close[0]]!r}?" if close else f"there are {', '.join(by_lower.values())}."
+    known = f"there are {', '.join(by_lower.values())}." if by_lower else "there are none."
+    hint = f"did you mean {by_lower[close[0]]!r}?" if close else known
     return f"There is no {what} named {name!r}: {hint}"

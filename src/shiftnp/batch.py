@@ -50,6 +50,10 @@ class Batch:
             (self.xt, self.yt, self.mask_t, ("xt", "yt", "mask_t")),
         ):
             for name, other in ((names[1], y), (names[2], mask)):
+                if name == names[2] and other is not None and (other.dtype != torch.bool or other.ndim != 2):
+                    raise ValueError(
+                        f"{name} must be boolean, of shape [tasks, points], got {other.dtype} {tuple(other.shape)}."
+                    )
                 if other is not None and other.shape[:2] != x.shape[:2]:
                     raise ValueError(
                         f"{name} must have as many tasks and points as {names[0]}, {tuple(x.shape[:2])}, got"

@@ -38,9 +38,11 @@ def export_model(model: NeuralProcess, lattice_cells: int = 1024) -> ExportedPro
     b, nc, nt = 2, 5, 4  # different sizes, so that torch.export does not assume that they are equal
 
     def points(n: int, d: int) -> Tensor:
-        return torch.linspace(-1, 1, b * n * d, dtype=model.dtype).view(b, n, d)
+        return torch.linspace(-1, 1, b * n * d, dtype=model.dtype, device=device).view(b, n, d)
 
-    example = points(nc, model.dx), points(nc, model.dy), points(nt, model.dx), torch.ones(b, nc, dtype=torch.bool)
+    device, training = next(model.parameters()).device, model.training
+    mask = torch.ones(b, nc, dtype=torch.bool, device=device)
+    example = points(nc, model.dx), points(nc, model.dy), points(nt, model.dx), mask
     tasks, context, targets = Dim("tasks", min=1), Dim("context", min=2), Dim("targets", min=2)
     shapes = {
         "xc": {0: tasks, 1: context},
@@ -48,8 +50,11 @@ def export_model(model: NeuralProcess, lattice_cells: int = 1024) -> ExportedPro
         "xt": {0: tasks, 1: targets},
         "mask": {0: tasks, 1: context},
     }
-    with fixed_lattice(model, lattice_cells), torch.no_grad():
-        return torch.export.export(PredictiveMoments(model.eval()), example, dynamic_shapes=shapes)
+    try:
+        with fixed_lattice(model, lattice_cells), torch.no_grad():
+            return torch.export.export(PredictiveMoments(model.eval()), example, dynamic_shapes=shapes)
+    finally:
+        model.train(training)
 
 
 @contextmanager

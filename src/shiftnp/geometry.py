@@ -143,21 +143,6 @@ class Geometry:
             d = self._replace(d, diameter * torch.sin(d[..., self.circular] / diameter))
         return d.square().sum(-1)
 
-    def chord_factors(
-        self, xq: Float[Tensor, "b nq dx"], xk: Float[Tensor, "b nk dx"]
-    ) -> tuple[Float[Tensor, "b nq f"], Float[Tensor, "b nk f"]]:
-        """Vectors whose dot product is `-squared_chord(x_q - x_k)`, up to terms that depend on the query only."""
-        ones = xq.new_ones(*xq.shape[:2], 1)
-        if self.period is None:
-            return torch.cat([2 * xq, -ones], -1), torch.cat([xk, xk.square().sum(-1, keepdim=True)], -1)
-        radius, flat = self._radii(xq), self.flat(xq.shape[-1])
-        on_q, on_k = ([radius * f(x[..., self.circular] / radius) for f in (torch.sin, torch.cos)] for x in (xq, xk))
-        flat_q, flat_k = xq[..., flat], xk[..., flat]
-        return (
-            torch.cat([2 * flat_q, -ones, *(2 * x for x in on_q)], -1),
-            torch.cat([flat_k, flat_k.square().sum(-1, keepdim=True), *on_k], -1),
-        )
-
     @property
     def reach(self) -> float:
         """The radius times `1 + 1e-6`, so that rounding does not decide whether points exactly one radius apart, as on
@@ -218,7 +203,7 @@ class Geometry:
         x = x.detach()
         weight = x.new_ones(x.shape[:2]) if mask is None else mask.to(x.dtype)
         weight = weight / weight.sum(1, keepdim=True).clamp(min=1)
-        return weight[:, None] @ x
+        return (weight[..., None] * x).sum(1, keepdim=True)  # no matrix product, which autocast would round
 
     def relative(self, at: Positions, centre: Float[Tensor, "b 1 dx"], dtype: torch.dtype) -> Float[Tensor, "b n dx"]:
         """Positions relative to a centre, in `dtype`."""

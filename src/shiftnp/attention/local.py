@@ -57,7 +57,7 @@ def attend(
         return rows.unflatten(-1, (heads, -1)).transpose(1, 2)
 
     outs, steps = [of_kv.new_zeros(1, of_kv.shape[-1] - dk)], []
-    for group in mask.groups:
+    for group in mask.groups or _no_pairs(of_q, of_kv):
         kv = _gather(of_kv, group.k)
         positions = _take(at_q, group.q), _take(at_k, group.k)
         out, step = dense(
@@ -71,6 +71,14 @@ def attend(
         return out, None
     no_step = steps[0].new_zeros(1, steps[0].shape[-1])
     return out, _gather(torch.cat([no_step, *steps]), mask.row)
+
+
+def _no_pairs(q: Float[Tensor, "rows_q cq"], k: Float[Tensor, "rows_k ck"]) -> list[BlockGroup]:
+    """A block of one query and one key that does not attend, so that every parameter gets a gradient, of zero."""
+    if not len(q) or not len(k):
+        return []
+    row = torch.zeros(1, 1, dtype=torch.long, device=q.device)
+    return [BlockGroup(row, row, torch.zeros(1, 1, 1, dtype=torch.bool, device=q.device))]
 
 
 class CellList:

@@ -87,4 +87,5 @@ def run() -> None:
             sys.exit(2)
         sys.exit(sentence)
     except KeyboardInterrupt:
-        sys.exit("shiftnp: stopped.")
+        print("shiftnp: stopped.", file=sys.stderr)
+        sys.exit(130)

@@ -103,13 +103,14 @@ class RotaryAttention(nn.Module):
             return self.heads.split(z).to(dtype)
 
         zq, zk, v = (t.to(dtype) for t in self.heads.project(q.z, k.z))
-        # Only displacements matter, so any translation-equivariant origin will do.
-        centre = Geometry.centre(k.positions.x, k.mask)
-        xk = self.geometry.relative(k.positions, centre, dtype)
+        # Only displacements matter, so any translation-equivariant origin will do. Phases are computed in the precision
+        # of the inputs: on a long domain, positions relative to the origin are large, too.
+        centre, precise = Geometry.centre(k.positions.x, k.mask), torch.promote_types(dtype, k.positions.x.dtype)
+        xk = self.geometry.relative(k.positions, centre, precise)
         shared = q.x is k.x and q.offset is k.offset  # self-attention
-        xq = xk if shared else self.geometry.relative(q.positions, centre, dtype)
-        rotate_k = self._rotation(self.score_frequencies, k, xk, centre, lowest=1)
-        rotate_q = rotate_k if shared else self._rotation(self.score_frequencies, q, xq, centre, lowest=1)
+        xq = xk if shared else self.geometry.relative(q.positions, centre, precise)
+        rotate_k = self._rotation(self.score_frequencies, k, xk, centre, 1, dtype)
+        rotate_q = rotate_k if shared else self._rotation(self.score_frequencies, q, xq, centre, 1, dtype)
         of_q = [zq * zq.shape[-1] ** -0.5, rotate_q(split(self.to_q_rotary(q.z)) * self.frequencies**-0.5)]
         of_k = [zk, rotate_k(split(self.to_k_rotary(k.z)))]
         if self.to_locality is not None:
@@ -117,10 +118,10 @@ class RotaryAttention(nn.Module):
         gains = None if self.to_bias_gain is None else split(self.to_bias_gain(q.z))
         rotation = None
         if self.value_frequencies is not None:
-            rotation = self._rotation(self.value_frequencies, k, xk, centre, lowest=0)
+            rotation = self._rotation(self.value_frequencies, k, xk, centre, 0, dtype)
             v = rotation(v)
             if not shared:
-                rotation = self._rotation(self.value_frequencies, q, xq, centre, lowest=0)
+                rotation = self._rotation(self.value_frequencies, q, xq, centre, 0, dtype)
         channels = v.shape[-1]
         if self.to_step is not None:  # positions are attended to as further values
             v = torch.cat([v, _to_heads(self.geometry.embed(xk), v)], -1)
@@ -136,13 +137,14 @@ class RotaryAttention(nn.Module):
         offset = q.offset
         if self.to_step is not None:
             out, mean = out[..., :channels], out[..., channels:]
-            step = (split(self.to_step(q.z)) * self.geometry.mean_displacement(xq[:, None], mean)).mean(1)
+            towards = self.geometry.mean_displacement(xq.to(dtype)[:, None], mean)
+            step = (split(self.to_step(q.z)) * towards).mean(1)
             some = has_keys(mask)
             step = step if some is None else step * some
             offset = step if offset is None else offset + step
         if rotation is not None:
             out = rotation(out, inverse=True)
-        return self.heads.merge(out, mask), offset
+        return self.heads.merge(out.to(q.z.dtype), mask), offset
 
     def _rotation(
         self,
@@ -151,17 +153,19 @@ class RotaryAttention(nn.Module):
         x: Float[Tensor, "b n dx"],
         centre: Float[Tensor, "b 1 dx"],
         lowest: int,
+        dtype: torch.dtype,
     ) -> Rotation:
         """Rotations by learned frequencies at the current positions of the tokens; in harmonic heads by harmonics of
-        the fundamental, from `lowest` upwards with two planes each, at the initial positions."""
-        rotation = bank(x)
+        the fundamental, from `lowest` upwards with two planes each, at the initial positions. `dtype` is that of the
+        rotated channels."""
+        phase = bank(x).phase.to(dtype.to_complex())
         if not self.harmonic_heads:
-            return rotation
+            return Rotation(phase)
         assert isinstance(t.summary, SpectralSummary)
         start = x if t.offset is None else self.geometry.relative(Positions(t.positions.x), centre, x.dtype)
-        multiples = torch.arange(rotation.phase.shape[-1], dtype=x.dtype, device=x.device) // 2 + lowest
-        harmonics = harmonic_phases(t.summary.fundamental, start, multiples).expand(-1, self.harmonic_heads, -1, -1)
-        return Rotation(torch.cat([rotation.phase, harmonics], 1))
+        multiples = torch.arange(phase.shape[-1], dtype=x.dtype, device=x.device) // 2 + lowest
+        harmonics = harmonic_phases(t.summary.fundamental, start, multiples).to(phase.dtype)
+        return Rotation(torch.cat([phase, harmonics.expand(-1, self.harmonic_heads, -1, -1)], 1))
 
     def _attend(
         self,
@@ -178,20 +182,13 @@ class RotaryAttention(nn.Module):
         width = None
         if self.to_locality is not None:
             q, width = q[..., :-1], q[..., -1:]
-            if pairs is None:
-                # The bias as a dot product. With a mask it is computed pair by pair, since on a very long domain the
-                # squares of positions are too large for the distance between neighbours to survive rounding.
-                centre = Geometry.centre(at_k.x, None)
-                x = (self.geometry.relative(at, centre, q.dtype) for at in (at_q, at_k))
-                near_q, near_k = (_to_heads(f, q) for f in self.geometry.chord_factors(*x))
-                q, k, width = torch.cat([q, width * near_q], -1), torch.cat([k, near_k], -1), None
 
         def attend_rows(rows: slice) -> Tensor:
             terms: list[tuple[Tensor, Tensor]] = []
             if gains is not None and maps is not None:
                 terms += zip(gains[:, :, rows].split(1, -1), maps.rows(rows).unbind(1), strict=True)
             mask = pairs if pairs is None or pairs.shape[1] == 1 else pairs[:, rows]
-            if width is not None:
+            if width is not None:  # from displacements: squares of positions would round the distance away
                 at = Positions(at_q.x[:, rows], None if at_q.offset is None else at_q.offset[:, rows])
                 d = self.geometry.displacement(at, at_k, q.dtype)
                 terms.append((-width[:, :, rows], self.geometry.squared_chord(d)))

@@ -109,6 +109,11 @@ class NeuralProcess(nn.Module, ABC):
         return None
 
     @property
+    def absolute_inputs(self) -> list[int]:
+        """Inputs in which predictions are not translation equivariant."""
+        return [] if self.is_equivariant else list(range(self.dx))
+
+    @property
     def receptive_field(self) -> float:
         """Distance beyond which a context point has no influence on a target."""
         return math.inf
@@ -137,19 +142,19 @@ class NeuralProcess(nn.Module, ABC):
 
     def encode(self, xc: Tensor, yc: Tensor, mask: Tensor | None = None) -> Encoded:
         """The first half of `forward`: encodes the context once, for any number of calls to `decode`."""
-        check_context(xc, yc, mask, self.dx, self.dy, self.is_equivariant)
+        check_context(xc, yc, mask, self.dx, self.dy, self.absolute_inputs)
         return Encoded(self.embed_context(self._context(xc, yc, mask)), len(xc))
 
     def decode(self, encoded: Encoded, xt: Tensor) -> Distribution:
         """The second half of `forward`: predicts at targets from an encoded context."""
-        check_targets(xt, self.dx, self.is_equivariant, encoded.tasks)
+        check_targets(xt, self.dx, self.absolute_inputs, encoded.tasks)
         return self.likelihood(self._decode(encoded.memory, xt))
 
     def check(self, xc: Tensor, yc: Tensor, xt: Tensor, mask: Tensor | None = None) -> None:
         """Validates the arguments of `forward`; raises a ValueError that names the invalid one."""
         check_points("xt", xt, self.dx)
-        check_context(xc, yc, mask, self.dx, self.dy, self.is_equivariant)
-        check_targets(xt, self.dx, self.is_equivariant, len(xc))
+        check_context(xc, yc, mask, self.dx, self.dy, self.absolute_inputs)
+        check_targets(xt, self.dx, self.absolute_inputs, len(xc))
 
     def distribution(self, c: Context, xt: Float[Tensor, "b nt dx"]) -> Distribution:
         """`forward` without input validation: its control flow depends on shapes only, so that `shiftnp.export` can

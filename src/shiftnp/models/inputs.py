@@ -6,6 +6,7 @@ After it nothing is checked again, and no control flow depends on the values of 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -29,36 +30,40 @@ def check_points(name: str, x: Tensor, dx: int) -> None:
         raise ValueError(f"{name} must have shape [b, {points}, dx] with dx = {dx} inputs, got {tuple(x.shape)}.")
 
 
-def check_locations(name: str, x: Tensor, equivariant: bool, there: Tensor | None = None) -> None:
-    """Raises a ValueError for inputs that are not finite or, in a model that is not equivariant, too large.
+def check_locations(name: str, x: Tensor, absolute: Sequence[int], there: Tensor | None = None) -> None:
+    """Raises a ValueError for inputs that are not finite, or for inputs that are not equivariant and too large.
 
     Args:
-        there: mask of the points to check (None: all).
+        absolute: inputs in which the model is not translation equivariant.
+        there: True for points that are present.
     """
     if x.numel() == 0:
         return
-    size = x.detach().abs().amax(-1)
-    size = size if there is None else size.masked_fill(~there, 0.0)
-    largest = float(size.max())  # NaN if any is
-    if not math.isfinite(largest):
+    size = x.detach().abs()
+    size = size if there is None else size.masked_fill(~there[..., None], 0.0)
+    if not math.isfinite(float(size.max())):  # NaN if any is
         remedy = "drop those points" if name == "xt" else "drop those points or mask them out"
         raise ValueError(f"{name} holds NaN or inf: {remedy} before predicting.")
-    if not equivariant and largest > LARGEST_INPUT:
+    if not absolute:
+        return
+    size = size[..., list(absolute)].amax(-1)
+    largest = float(size.max())
+    if largest > LARGEST_INPUT:
         raise ValueError(
-            f"{name} holds {largest:.3g} at {_where(size)}: this model is not translation equivariant and expects"
-            " inputs of order one, so standardise them or choose an equivariant model."
+            f"{name} holds {largest:.3g} at {_where(size)}: this input is not translation equivariant and must be of"
+            " order one, so standardise it, or choose a model that is equivariant in it."
         )
 
 
-def check_targets(xt: Tensor, dx: int, equivariant: bool, tasks: int | None = None) -> None:
+def check_targets(xt: Tensor, dx: int, absolute: Sequence[int], tasks: int | None = None) -> None:
     """Raises a ValueError for invalid target inputs."""
     check_points("xt", xt, dx)
     if tasks is not None and len(xt) != tasks:
         raise ValueError(f"xt must hold as many tasks as the context ({tasks}), got {len(xt)}.")
-    check_locations("xt", xt, equivariant)
+    check_locations("xt", xt, absolute)
 
 
-def check_context(xc: Tensor, yc: Tensor, mask: Tensor | None, dx: int, dy: int, equivariant: bool) -> None:
+def check_context(xc: Tensor, yc: Tensor, mask: Tensor | None, dx: int, dy: int, absolute: Sequence[int]) -> None:
     """Raises a ValueError for an invalid context."""
     check_points("xc", xc, dx)
     if mask is not None:
@@ -67,7 +72,7 @@ def check_context(xc: Tensor, yc: Tensor, mask: Tensor | None, dx: int, dy: int,
             raise ValueError(f"mask must be a boolean torch.Tensor, True for points and False for padding, got {kind}.")
         if mask.shape != xc.shape[:2]:
             raise ValueError(f"mask must have shape [b, nc] = {tuple(xc.shape[:2])}, got {tuple(mask.shape)}.")
-    check_locations("xc", xc, equivariant, mask)
+    check_locations("xc", xc, absolute, mask)
     if not isinstance(yc, Tensor) or not yc.is_floating_point():
         kind = yc.dtype if isinstance(yc, Tensor) else type(yc).__name__
         raise ValueError(f"yc must be a floating-point torch.Tensor, got {kind}; convert it first.")

@@ -38,7 +38,9 @@ class Predictor(Protocol):
 
     dx: int
     dy: int
-    is_equivariant: bool
+
+    @property
+    def absolute_inputs(self) -> list[int]: ...
 
     @property
     def dtype(self) -> torch.dtype: ...
@@ -79,7 +81,7 @@ def predict(
     if xt.ndim != 3:
         raise ValueError(f"xt must have shape [b, nt, dx], as xc has a batch dimension, got {tuple(xt.shape)}.")
     for _, x in chunks(xt, 1 << 20):  # all targets are checked before anything is computed
-        check_targets(x, model.dx, model.is_equivariant, len(context["xc"]))
+        check_targets(x, model.dx, model.absolute_inputs, len(context["xc"]))
     shape = (*xt.shape[:2], model.dy)
     result = room(xt, shape[1:] if unbatched else shape, model.dtype, out)
     device = next(model.parameters()).device
@@ -109,7 +111,7 @@ def chunk_order(model: Predictor, memory: Any, xt: Array) -> np.ndarray | None:
 
     None: the given order, also for several data sets, each of which would need its own.
     """
-    if len(xt) > 1:
+    if len(xt) != 1:
         return None
     order = model.target_order(memory, to_tensor("xt", xt).to(next(model.parameters()).device))
     return None if order is None else order.cpu().numpy()

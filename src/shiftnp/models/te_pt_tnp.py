@@ -86,3 +86,7 @@ class TEPTTNP(NeuralProcess):
 
     def target_order(self, memory: Memory, xt: Float[Tensor, "1 nt dx"]) -> Int[Tensor, " nt"] | None:
         return memory.order(xt[..., self.tokens.locations])
+
+    @property
+    def absolute_inputs(self) -> list[int]:
+        return self.tokens.covariates

@@ -79,3 +79,7 @@ class TETNP(NeuralProcess):
     @property
     def receptive_field(self) -> float:
         return (len(self.stack.context) + 1) * self.tokens.geometry.reach
+
+    @property
+    def absolute_inputs(self) -> list[int]:
+        return self.tokens.covariates

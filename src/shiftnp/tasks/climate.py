@@ -74,7 +74,7 @@ class ClimateTask(Task):
     gap: int = 1
     variable: str | None = None
     elevation: str | Path | None = None
-    missing: tuple[float, ...] = ()
+    missing: float | tuple[float, ...] = ()
     fixed_scaling: Scaling | None = None
 
     dx = 4
@@ -110,6 +110,11 @@ class ClimateTask(Task):
             raise ValueError(f"shares must be positive, got {self.shares}.")
 
     @property
+    def _missing(self) -> tuple[float, ...]:
+        """The numbers that mean "not observed"; a single one is a sequence of one."""
+        return checks.numbers("missing", self.missing, single=True)
+
+    @property
     def source(self) -> Source:
         """The files that data come from."""
         path, elevation = (None if p is None else str(p) for p in (self.path, self.elevation))
@@ -120,7 +125,7 @@ class ClimateTask(Task):
         """Means and standard deviations of all points of the training region at training times, or `fixed_scaling`."""
         if self.fixed_scaling is not None:
             return self.fixed_scaling
-        data = self.source.load(*_named(self.region), self.stride, self.missing)
+        data = self.source.load(*_named(self.region), self.stride, self._missing)
         train = self._splits(data) == 0
         weight = (data.observed & train[:, None, None]).astype(np.float64)
         x = [
@@ -200,7 +205,7 @@ class ClimateTask(Task):
     @cached_property
     def _region(self) -> Region:
         region = self.region if self.test_region is None else self.test_region
-        return self.source.load(*_named(region), self.stride, self.missing)
+        return self.source.load(*_named(region), self.stride, self._missing)
 
     @cached_property
     def _standardised(self) -> list[Float[np.ndarray, "..."]]:

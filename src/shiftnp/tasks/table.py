@@ -68,7 +68,7 @@ class TableTask(Task):
     order: Order = "random"
     seed: int = 0
     drop_missing: bool = False
-    missing: Sequence[float] = ()
+    missing: float | Sequence[float] = ()
     fixed_scaling: Scaling | None = None
     frame: Any = field(default=None, repr=False)
     dx: int = field(init=False)
@@ -110,11 +110,16 @@ class TableTask(Task):
         put("dx", len(self.inputs))
         put("dy", len(self.outputs))
 
+    @property
+    def _missing(self) -> tuple[float, ...]:
+        """The numbers that mean "not observed"; a single one is a sequence of one."""
+        return checks.numbers("missing", self.missing, single=True)
+
     @cached_property
     def table(self) -> Table:
         """All rows, in their own units."""
         frame = read_frame(Path(self.path).expanduser()) if self.path is not None else self.frame
-        return read_table(frame, self.inputs, self.outputs, self.group, self.drop_missing, self._where, self.missing)
+        return read_table(frame, self.inputs, self.outputs, self.group, self.drop_missing, self._where, self._missing)
 
     @property
     def _where(self) -> str:
