@@ -28,8 +28,9 @@ class PredictiveMoments(nn.Module):
 def export_model(model: NeuralProcess, lattice_cells: int = 1024) -> ExportedProgram:
     """Exports a model for any number of tasks, and any numbers of context points and targets from two on.
 
-    The program takes `(xc, yc, xt, mask)` as `model` does, in the dtype of the weights, and returns mean and standard
-    deviation. It does not validate its inputs. A smaller context must be padded and masked.
+    The program takes `(xc, yc, xt, mask)` with the shapes of `model.forward`, in the dtype of the weights, and returns
+    mean and standard deviation. Unlike there, the mask is required and nothing is checked: pad a smaller context and
+    mask the padding out.
 
     Args:
         lattice_cells: size of a ConvCNP's lattice along each input, which is static in a program; it must cover the
