@@ -15,6 +15,7 @@ from PIL import Image
 
 from shiftnp.baselines import BASELINES
 from shiftnp.experiments import EXPERIMENTS
+from shiftnp.experiments.presets import LAPTOP_SIZE
 from shiftnp.metrics import log_likelihood
 from shiftnp.runs.config import RunConfig
 from shiftnp.runs.run import Run
@@ -34,7 +35,7 @@ TINY = {
     "t-mnist": {"canvas": 30, "context": (0.005, 0.01), "targets": 4},
     "t-cifar10": {"canvas": 34, "context": (0.005, 0.01), "targets": 4},
     "kolmogorov": {"points": (3, 3), "targets": 4},
-    "climate": {"size": (3, 3, 2), "context": (0.3, 0.3)},
+    "climate": {"size": (3, 3, 2), "context": (0.3, 0.3), "targets": 4},
 }
 
 
@@ -111,7 +112,7 @@ def test_the_table_is_whole(name):
     assert {column.task for column in experiment.columns} == set(experiment.tasks) <= set(TASKS)
     for row in experiment.rows:
         assert len(row.paper) == len(experiment.columns)
-        assert None not in row.paper
+        assert set(row.paper) == {None} or None not in row.paper
 
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "timing"])
@@ -123,10 +124,10 @@ def test_columns_are_test_sets(name):
         assert column.test_set in experiment.test_sets(run.task)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "timing"])
 def test_on_a_laptop_all_models_are_trained_alike(name):
     experiment = EXPERIMENTS[name]
-    rows = [row for row in experiment.rows if row.model not in BASELINES]
+    rows = [row for row in experiment.rows if row.model not in BASELINES and not row.laptop]
     configs = [experiment.configure(row.name, task) for row in rows for task in experiment.tasks]
     assert all(config.training == configs[0].training for config in configs)
     assert all(config.task_settings == configs[0].task_settings for config in configs)
@@ -134,14 +135,21 @@ def test_on_a_laptop_all_models_are_trained_alike(name):
     assert 0 < configs[0].training.warmup < configs[0].training.steps / 10
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_both_presets_have_the_same_models(name):
-    """Widths, layers and heads of the laptop's models are the paper's."""
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "timing"])
+def test_on_a_laptop_all_models_have_the_same_size(name):
+    """Every model is small, and trained for long; only the number of channels and the kernel differ from row to row."""
     experiment = EXPERIMENTS[name]
     for row in experiment.rows:
         for task in experiment.tasks:
             laptop, paper = (experiment.configure(row.name, task, preset) for preset in ("laptop", "paper"))
-            assert laptop.model_settings == paper.model_settings
+            if row.laptop or row.model in BASELINES:
+                continue
+            assert laptop.training.steps >= 5_000
+            size = {"channels": 32} if row.model == "convcnp" else LAPTOP_SIZE
+            assert {k: v for k, v in laptop.model_settings.items() if k in size}.items() <= size.items()
+            sizes = (*LAPTOP_SIZE, "channels")
+            unlike = {k for k in laptop.model_settings if laptop.model_settings[k] != paper.model_settings.get(k)}
+            assert unlike <= set(sizes)
 
 
 def test_the_papers_settings():
@@ -152,6 +160,8 @@ def test_the_papers_settings():
             assert training.steps == (0 if row.model in BASELINES else 500_000)
             assert (training.learning_rate, training.clip, training.schedule) == (5e-4, 0.5, "constant")
             assert (training.warmup, training.ema, training.precision) == (0, None, "float32")
+            if row.paper[0] is None:
+                continue
             small = experiment.name in ("image-completion", "kolmogorov", "climate")
             assert training.batch_size == (8 if small and row.model in ("rcnp", "te-pt-tnp") else 16)
             assert config.model_settings.get("dz") in (None, 32 if small else 128)
@@ -168,8 +178,9 @@ def test_an_images_cells_are_its_pixels():
 
 def test_what_the_ablation_leaves_out():
     experiment = EXPERIMENTS["ablation"]
-    whole, without = (experiment.configure(row.name).model_settings for row in experiment.rows)
-    assert without == whole | {"initialiser": "mean", "location_update": False}
+    whole, *without = (experiment.configure(row.name).model_settings for row in experiment.rows)
+    no_update, mean = {"location_update": False}, {"initialiser": "mean"}
+    assert without == [whole | no_update, whole | mean, whole | no_update | mean]
     sets = experiment.test_sets(TASKS["gp-1d"](noise=0.1))
     assert replace(sets["bimodal"].task, bimodal=False) == sets["uniform"].task == TASKS["gp-1d"](noise=0.1)
     assert sets["bimodal"].task.bimodal
@@ -227,7 +238,8 @@ PAPER = {
 def test_the_papers_figures(name):
     """All rows in the order of the table, all figures as printed."""
     typed = {row: [float(word) for word in line.split()] for row, line in PAPER[name].items()}
-    ours = {row.name: [v for figures in row.paper for v in figures] for row in EXPERIMENTS[name].rows}
+    rows = [row for row in EXPERIMENTS[name].rows if None not in row.paper]
+    ours = {row.name: [v for figures in row.paper for v in figures] for row in rows}
     assert list(ours.items()) == list(typed.items())
 
 
@@ -258,7 +270,7 @@ def test_wrong_names_get_help(wrong, message):
 def test_any_other_model_is_a_row_too():
     config = EXPERIMENTS["kolmogorov"].configure("anp")
     assert config.model == config.row == "anp"
-    assert config.model_settings == {"dz": 32}
+    assert config.model_settings == LAPTOP_SIZE
     assert EXPERIMENTS["kolmogorov"].row("anp").paper == (None,)
 
 

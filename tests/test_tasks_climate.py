@@ -568,3 +568,13 @@ else:
     raise SystemExit("a box of three numbers was accepted")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_fewer_targets_in_training(tmp_path):
+    path = write(tmp_path / "a.nc")
+    whole, few = (ClimateTask(path, targets=n).sample(4, generator()) for n in (None, 10))
+    assert torch.equal(few.xc, whole.xc)
+    assert torch.equal(few.yt, whole.yt[:, :10])
+    assert ClimateTask(path, targets=10).test_sets()["central"].task == ClimateTask(path).test_sets()["central"].task
+    with pytest.raises(ValueError, match="targets"):
+        ClimateTask(path, targets=0)

@@ -23,7 +23,7 @@ class Bench:
     what: Positional[Literal["train", "attention", "scale"]]
     """The benchmark."""
     preset: Literal["laptop", "paper"] = "laptop"
-    """For train: the preset whose precision is used; sizes are the paper's in both."""
+    """For train: both presets have the paper's sizes, as nothing is trained."""
     repeats: int | None = None
     """For train and attention: number of steps of each model. Default: 20 and 5."""
     seed: int = 0

@@ -50,6 +50,7 @@ class Row:
         settings: arguments of the model in this row, or a function that returns them for a task.
         paper: the paper's results, one for each column.
         paper_batch: batch size in the preset `paper`, if it differs from that of the other rows.
+        laptop: entries of `Training` in the preset `laptop` that differ from those of the other rows.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Row:
     settings: Mapping[str, Any] | Callable[[Task], Mapping[str, Any]] = field(default_factory=dict)
     paper: tuple[Figures, ...] = ()
     paper_batch: int | None = None
+    laptop: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,13 @@ class Preset:
         training: training hyperparameters.
         model: arguments of the models, for instance `dz`; each model uses those that it has.
         task: arguments of the training task, and of its test sets unless the task's `test_sets` replaces them.
+        models: further arguments of single models, by their name in `MODELS`.
     """
 
     training: Training
     model: Mapping[str, Any] = field(default_factory=dict)
     task: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,8 @@ class Experiment:
 
         task_settings = {**size.task, **given.task}
         of_row = chosen.settings(TASKS[name](**task_settings)) if callable(chosen.settings) else chosen.settings
-        model_settings = {**{k: v for k, v in size.model.items() if k in known}, **of_row, **given.model}
+        of_preset = {k: v for k, v in size.model.items() if k in known} | dict(size.models.get(chosen.model, {}))
+        model_settings = {**of_preset, **of_row, **given.model}
         if given.kernel:
             kernel = model_settings.get("kernel", default_kernel(chosen.model))
             model_settings["kernel"] = merge_kernel(kernel, given.kernel)
@@ -167,6 +172,8 @@ class Experiment:
         planned = size.training
         if preset == "paper" and row.paper_batch is not None:
             planned = replace(planned, batch_size=row.paper_batch)
+        if preset == "laptop":
+            planned = replace(planned, **row.laptop)
         changed = {name: value for name, value in given.items() if value != getattr(planned, name)}
         training = replace(planned, **changed)
         if "steps" in changed and "warmup" not in given and planned.steps:

@@ -51,6 +51,7 @@ class ClimateTask(Task):
         size: points of a crop along latitude, longitude and time.
         stride: step between the grid points used, along each dimension. None for time: 6 for hourly data, else 1.
         context: minimum and maximum fraction of a crop's points that are context.
+        targets: maximum number of targets of a crop (None: all points that are not context). Test sets have all.
         min_share: minimum fraction of a crop's points that are not missing.
         shares: fractions of the times for training, validation and tests.
         rounds: number of times that the three blocks alternate; fewer if there are too few times.
@@ -68,6 +69,7 @@ class ClimateTask(Task):
     size: tuple[int, int, int] = (15, 15, 5)
     stride: tuple[int, int, int | None] = (1, 1, None)
     context: tuple[float, float] = (1 / 100, 1 / 3)
+    targets: int | None = None
     min_share: float = 0.1
     shares: tuple[float, float, float] = (0.7, 0.1, 0.2)
     rounds: int = 12
@@ -100,6 +102,7 @@ class ClimateTask(Task):
         checks.one_of("split", self.split, get_args(Split))
         checks.text_or_none("variable", self.variable)
         checks.number("min_share", self.min_share)
+        checks.whole("targets", self.targets, least=1, optional=True)
         checks.whole("rounds", self.rounds, least=1)
         checks.whole("gap", self.gap)
         if None in self.stride[:2]:
@@ -165,13 +168,14 @@ class ClimateTask(Task):
             return torch.from_numpy(xs), torch.from_numpy(ys), None if mask.all() else torch.from_numpy(mask)
 
         xc, yc, mask_c = take(np.zeros_like(nc), nc)
-        xt, yt, mask_t = take(nc, count - nc)
+        nt = count - nc
+        xt, yt, mask_t = take(nc, nt if self.targets is None else np.minimum(nt, self.targets))
         return Batch(xc, yc, xt, yt, mask_c, mask_t)
 
     def test_sets(self) -> dict[str, TestSet]:
         """`valid` and, at test times, the training region (`region` if it is a box) and those of the paper's three
         regions that the files cover."""
-        fixed = replace(self, fixed_scaling=self.scaling, test_region=None)
+        fixed = replace(self, fixed_scaling=self.scaling, test_region=None, targets=None)
         sets = {"valid": TestSet(replace(fixed, split="valid"), seed=2, tasks=256)}
         fixed = replace(fixed, split="test")
         sets[self.region if isinstance(self.region, str) else "region"] = TestSet(fixed, seed=1, tasks=1024)

@@ -1,0 +1,56 @@
+"""What the presets of all experiments have in common.
+
+`laptop` trains a small model nearly to its end, on two CPU cores; `paper` has the paper's sizes and steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from shiftnp.experiments.base import Preset
+from shiftnp.runs.config import Training
+
+LAPTOP_SIZE = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 3}
+"""Size of every model in the preset `laptop`; the paper's is 128 (1-D) or 32, with 8 heads of size 16 and 5 layers."""
+
+
+def laptop(
+    steps: int,
+    batch_size: int,
+    valid_tasks: int,
+    model: Mapping[str, Any] | None = None,
+    task: Mapping[str, Any] | None = None,
+    models: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Preset:
+    """The preset `laptop`: `LAPTOP_SIZE`, cosine decay from 1e-3 and ten validations."""
+    training = Training(
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=1e-3,  # twice the paper's: small models and short runs, with warm-up and decay
+        clip=0.5,  # the paper's
+        schedule="cosine",  # better than a constant rate in a short run
+        warmup=steps // 20,
+        precision="float32",  # bfloat16 is no faster at this width, and ten times slower where it is emulated
+        valid_every=steps // 10,
+        valid_tasks=valid_tasks,
+    )
+    return Preset(training, {**LAPTOP_SIZE, **(model or {})}, task or {}, models or {})
+
+
+def paper(
+    model: Mapping[str, Any], valid_tasks: int | None = None, models: Mapping[str, Mapping[str, Any]] | None = None
+) -> Preset:
+    """The preset `paper`: 500 epochs of 1,000 steps; heads and layers are the defaults of the models."""
+    training = Training(
+        steps=500_000,
+        batch_size=16,  # 8 for some rows, see `Row.paper_batch`
+        learning_rate=5e-4,
+        clip=0.5,
+        schedule="constant",  # the paper mentions no schedule and no warm-up
+        valid_every=1000,  # once an epoch
+    )
+    if valid_tasks is not None:
+        training = replace(training, valid_tasks=valid_tasks)
+    return Preset(training, model, models=models or {})
