@@ -30,6 +30,7 @@ VARIANTS = {name: (name, {}) for name in MODELS} | {
     "te-tnp period search": ("te-tnp", {"kernel": Rotary(period_search=5)}),
     "te-tnp period search period": ("te-tnp", {"kernel": Rotary(period_search=5), "period": 16.0}),
     "te-pt-tnp rotary": ("te-pt-tnp", {"kernel": "rotary"}),
+    "te-pt-tnp period search": ("te-pt-tnp", {"kernel": Rotary(period_search=5)}),
     "te-pt-tnp perceiver": ("te-pt-tnp", {"style": "perceiver"}),
     "te-pt-tnp ablation": ("te-pt-tnp", {"initialiser": "mean", "location_update": False}),
     "te-pt-tnp radius": ("te-pt-tnp", {"radius": 3.0}),

@@ -34,6 +34,10 @@ class Rotation(NamedTuple):
 
     phase: Complex[Tensor, "b h n r"]
 
+    def to(self, dtype: torch.dtype) -> Rotation:
+        """The rotations for channels of that dtype."""
+        return Rotation(self.phase.to(dtype.to_complex()))
+
     def __call__(self, z: Float[Tensor, "b h n c"], inverse: bool = False) -> Float[Tensor, "b h n c"]:
         """The first `2 r` channels, two by two, as `r` points of the plane, rotated; the other channels stay."""
         rotated = 2 * self.phase.shape[-1]

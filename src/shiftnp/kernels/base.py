@@ -33,8 +33,8 @@ class AttentionSize(NamedTuple):
 class ContextHook(nn.Module, ABC):
     """A module that a kernel applies once to each data set, before the first attention layer.
 
-    It may add to embeddings (`z`) and to attention scores (`attention_bias`), and compute a `summary` of the data set,
-    from which the attention modules take, for instance, phases. All three are fields of the tokens.
+    It may add to the embeddings (`z`) of tokens, and compute a `summary` of the data set, a field of the tokens that
+    `targets` and the attention modules can use.
     """
 
     @abstractmethod
@@ -43,7 +43,7 @@ class ContextHook(nn.Module, ABC):
 
     @abstractmethod
     def targets(self, tokens: Tokens, context: Tokens) -> Tokens:
-        """The target tokens with the hook's additions, given the context tokens that `context` returned."""
+        """The target tokens with the hook's additions, given context tokens or pseudo-tokens with the summary."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Kernel(ABC):
         """A function that makes new transformer blocks with this kernel."""
         return lambda updates: Block(self.attention(size, updates and location_update), size.dz, ff_layers)
 
-    def hook(self, size: AttentionSize) -> ContextHook | None:
+    def hook(self, size: AttentionSize, dy: int) -> ContextHook | None:
         """The module that the kernel applies to each data set before the first layer; None: none."""
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -61,14 +61,6 @@ class FrequencyBank(nn.Module):
         """Rotations by `w_hr . x`."""
         angle = angles(x[:, None], self.vectors(x.dtype)[:, None])
         return Rotation(torch.complex(angle.cos(), angle.sin()))
-
-
-def harmonic_phases(
-    vector: Float[Tensor, "b dx"], x: Float[Tensor, "b n dx"], multiples: Float[Tensor, " r"]
-) -> Complex[Tensor, "b 1 n r"]:
-    """`exp(i m w . x)` for multiples `m` of one frequency vector per task."""
-    angle = angles(x, vector[:, None, None].to(x.dtype)) * multiples
-    return torch.complex(angle.cos(), angle.sin())[:, None]
 
 
 def angles(x: Float[Tensor, "*any n dx"], vectors: Float[Tensor, "*more r dx"]) -> Float[Tensor, "*all n r"]:

@@ -1,13 +1,12 @@
-"""Period search: translation-invariant features of a data set's power spectrum, for the rotary kernel.
+"""Period search: what the data look like as a periodic function, for the tokens of a rotary kernel.
 
-A shift of the data multiplies `sum_k y_k exp(i w . x_k)` by a phase, so its squared modulus, the power at `w` (the
-Lomb-Scargle periodogram is its least-squares form), is translation invariant. Candidate frequencies weighted by their
-power, `sum_r P_r cos(w_r . d)`, add up to the autocorrelation of the data at displacement `d` (Wiener-Khinchin). As an
-additive attention bias it lets a query attend to points with which its own value is correlated.
+Neural processes learn periodic functions slowly (compare spectral transformer neural processes, arXiv 2605.09498). Here
+every candidate frequency is scored by the evidence of a regression on its harmonics (`harmonics.py`), and candidates
+vote by a softmax over their evidence, so that predictions change continuously with the data. One more candidate says
+that the data have no period at all: where it has the vote, the features are those of the prior.
 
-The frequency with most power need not be the fundamental frequency of a periodic function. The fundamental is found by
-phase folding (`folding.py`), and its harmonics replace the learned frequencies in half of the heads: these treat a
-periodic function as a smooth function of its phase.
+Tokens get the mean and the standard deviation of the mixture of all regressions at their position, and context tokens
+its leave-one-out residual as well, by which the model can tell whether to trust it.
 """
 
 from __future__ import annotations
@@ -19,150 +18,170 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from shiftnp.attention.bias import LowRankBias
 from shiftnp.geometry import Geometry
 from shiftnp.kernels.base import AttentionSize, ContextHook
-from shiftnp.kernels.folding import fold_errors, gauss_newton_step
 from shiftnp.kernels.frequencies import FrequencyBank, angles
+from shiftnp.kernels.harmonics import products, regress, waves
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context, Tokens
 
-POWER_FLOOR = 0.02
-"""Added to every power before its logarithm: half the power of noise with standard deviation 0.2."""
-ERROR_FLOOR = 0.01
-"""Added to every leave-one-out error before its logarithm: a quarter of the variance of the same noise."""
-STEPS = 2
-"""Gauss-Newton steps that refine the fundamental frequency."""
+HARMONICS = 4
+"""Harmonics of a candidate, itself included: enough for smooth functions of the phase."""
+PRIORS = ((0.3, 0.04), (0.6, 0.04), (0.6, 0.4))
+"""Priors of the regressions, among which the votes choose, too: by which factor the variance of a harmonic is smaller
+than that of the one before, and the variance of the noise; the variance of the signal is one."""
+LEAST_VARIANCE = 1e-4
+"""Floor of the variance of the mixture, a difference of two large numbers."""
+LEAST_FREEDOM = 0.05
+"""Floor of one minus the leverage of an observation."""
+MOST_WAVES = 1 << 24
+"""Waves in memory at once; if there are more, points are processed in chunks."""
 
 
 class SpectralSummary(NamedTuple):
-    """Summary of the power spectrum of each data set.
+    """Summary of the harmonic regressions of each data set.
 
     Attributes:
-        weights: weights of the candidate frequencies, by power and by leave-one-out error; each of the two sums to one.
-        fundamental: frequency vector with the smallest leave-one-out error; it need not be one of the candidates.
-        embedding: embedding of the spectrum, to be added to tokens.
-        keys: cosine and sine of every candidate at the context points, relative to `centre`.
+        moments: coefficients of `E[f(x)]` and `E[f(x)^2]` under the vote of all candidates, see `harmonics.Posterior`.
+        floor: the vote for "no period", times the variance of the signal, which is one.
+        embedding: embedding of the votes, to be added to tokens.
         centre: mean of the context inputs.
     """
 
-    weights: Float[Tensor, "b 2 r"]
-    fundamental: Float[Tensor, "b dx"]
+    moments: Float[Tensor, "b dy rm 2"]
+    floor: Float[Tensor, "b 1 1"]
     embedding: Float[Tensor, "b 1 dz"]
-    keys: Float[Tensor, "b n r2"]
     centre: Float[Tensor, "b 1 dx"]
-
-    def autocorrelation(self, queries: Float[Tensor, "b nq r2"]) -> LowRankBias:
-        """`sum_r weight_r cos(w_r . (x_q - x_k))` for queries and all context points, with both kinds of weights."""
-        weights = torch.cat([self.weights, self.weights], -1).to(queries.dtype)[:, :, None]
-        return LowRankBias.of(weights * queries[:, None], self.keys)
 
 
 class PeriodSearch(ContextHook):
-    """Context hook that weights `n` candidate frequencies, finds the fundamental and embeds the spectrum in tokens.
+    """Context hook that lets `n` candidate frequencies vote and adds their prediction to the tokens.
 
     Args:
         n: number of candidates in random directions, with lengths evenly spaced up to the end of `band`. The phases of
-            adjacent candidates should differ by at most two radians over the context: `2 n > band[1] * length` with
-            one input, and far more candidates with several.
+            adjacent candidates should differ by at most a radian over the context: `n > band[1] * length` with one
+            input. With several inputs a candidate rarely has the right direction, and the vote is for "no period".
+        dy: number of outputs.
     """
 
-    def __init__(self, n: int, band: tuple[float, float], size: AttentionSize) -> None:
+    def __init__(self, n: int, band: tuple[float, float], size: AttentionSize, dy: int) -> None:
         super().__init__()
         self.geometry = size.geometry
         lengths = torch.linspace(float(band[1]) / n, float(band[1]), n)[None]
         # Candidates are fixed: gradients through them would cost more than the rest of the model.
         self.candidates = FrequencyBank(lengths, size.dims, size.geometry, learned=False)
-        self.spacing: Tensor
-        spacing = _spacing(self.candidates.vectors(torch.float32)[0]).clamp(max=float(band[1]))
-        self.register_buffer("spacing", spacing)
-        self.free = size.geometry.flat(size.dims)
-        self.sharpness = nn.Parameter(torch.ones(2))
-        self.refine = MLP(3 * n + 1, 2 * n, size.dz)
-        for parameter in self.refine.layers[-1].parameters():  # at initialisation weights are as measured
-            nn.init.zeros_(parameter)
-        self.embed = MLP(4 * n + 1, size.dz, size.dz)
+        self.table: Tensor
+        self.register_buffer("table", products(HARMONICS), persistent=False)
+        self.embed_votes = MLP(n * len(PRIORS) + 3, size.dz, size.dz)
+        self.embed_moments = MLP(2 * dy, size.dz, size.dz)
+        self.embed_residual = MLP(4 * dy, size.dz, size.dz)
         self.to_target = nn.Linear(size.dz, size.dz)
 
     def context(self, tokens: Tokens, c: Context) -> Tokens:
-        """Context tokens with the embedding of their spectrum and the autocorrelation among them."""
+        """Context tokens with the embedding of the votes, of the mixture and of its residuals."""
         centre = Geometry.centre(tokens.positions.x, tokens.mask)
         x = self._relative(tokens, centre)
-        present = c.present[..., None].to(c.y.dtype)
         with torch.autocast(x.device.type, enabled=False):  # bfloat16 is too coarse to rank candidates
-            y, observed, present = (t.to(x.dtype) for t in (c.y, c.observed, present))
-            summary = self.summarise(x, y, observed, present, centre)
-        bias = summary.autocorrelation(summary.keys)
-        return tokens._replace(z=tokens.z + summary.embedding, summary=summary, attention_bias=bias)
+            y, observed = c.y.to(x.dtype), c.observed.to(x.dtype)
+            summary, noise = self.summarise(x, y, observed, centre)
+            mean, std = self._mixture(x, summary)
+            residual = self._residuals(y, observed, mean, std, noise)
+        z = tokens.z + summary.embedding + self._embed(self.embed_moments, mean, std.log())
+        return tokens._replace(z=z + self._embed(self.embed_residual, *residual), summary=summary)
 
     def targets(self, tokens: Tokens, context: Tokens) -> Tokens:
-        """Target tokens with the embedding of the context's spectrum and the autocorrelation with its points."""
+        """Target tokens with the embedding of the votes and of the mixture."""
         summary = context.summary
         assert isinstance(summary, SpectralSummary)
-        queries = self._phases(self._relative(tokens, summary.centre))
-        z = tokens.z + self.to_target(summary.embedding)
-        return tokens._replace(z=z, summary=summary, attention_bias=summary.autocorrelation(queries))
-
-    def _relative(self, tokens: Tokens, centre: Float[Tensor, "b 1 dx"]) -> Float[Tensor, "b n dx"]:
-        dtype = torch.promote_types(self.embed.dtype, torch.float32)
-        return self.geometry.relative(tokens.positions, centre, dtype)
-
-    def _phases(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n r2"]:
-        """Cosine and sine of every candidate."""
-        angle = angles(x, self.candidates.vectors(x.dtype)[0])
-        return torch.cat([angle.cos(), angle.sin()], -1)
+        x = self._relative(tokens, summary.centre)
+        with torch.autocast(x.device.type, enabled=False):
+            mean, std = self._mixture(x, summary)
+        z = tokens.z + self.to_target(summary.embedding) + self._embed(self.embed_moments, mean, std.log())
+        return tokens._replace(z=z, summary=summary)
 
     def summarise(
         self,
         x: Float[Tensor, "b n dx"],
         y: Float[Tensor, "b n dy"],
         observed: Float[Tensor, "b n dy"],
-        there: Float[Tensor, "b n 1"],
         centre: Float[Tensor, "b 1 dx"],
-    ) -> SpectralSummary:
-        """Summarises the spectra of contexts with inputs `x` relative to their `centre`."""
-        count, points = observed.sum(1, keepdim=True), there.sum(1, keepdim=True)
-        # An additional observation of zero, the prior mean, so that a single observation is not its own mean.
-        y = (y - (y * observed).sum(1, keepdim=True) / (count + 1)) * observed
-        values = torch.cat([y, there], -1) / torch.cat([count, points], -1).clamp(min=1).sqrt()
-        vectors, keys = self.candidates.vectors(x.dtype)[0], self._phases(x)
-        cos, sin = (values.mT @ keys).chunk(2, -1)
-        power = cos.square() + sin.square()  # of each output, and of the sampling pattern itself
-        level = torch.stack([power[:, :-1].mean(1), power[:, -1]], 1).add(POWER_FLOOR).log()
-        error = fold_errors(angles(x, vectors), y, observed).add(ERROR_FLOOR).log()
+    ) -> tuple[SpectralSummary, Float[Tensor, "b 1 1"]]:
+        """Votes and mixture for contexts with inputs `x` relative to their `centre`, and the noise's mean variance."""
+        candidates = len(self.candidates.vectors(x.dtype)[0])
+        totals = [
+            torch.cat([observed[:, rows], y[:, rows]], -1).mT @ self._waves(x[:, rows]) for rows in self._chunks(x)
+        ]
+        sums, moments = torch.stack(totals).sum(0).unflatten(-1, (candidates, -1)).chunk(2, 1)  # each [b, dy, r, m]
+        top = 2 * HARMONICS
+        moments = torch.cat([moments[..., : HARMONICS + 1], moments[..., top + 1 : top + 1 + HARMONICS]], -1)
+        count, squares = observed.sum(1), y.square().sum(1)
+        decay, noise = x.new_tensor(PRIORS).unbind(-1)
+        found = regress(sums, moments, squares, count, _prior(decay), noise, self.table.to(x.dtype))
 
-        spectrum = torch.cat([level.flatten(1), error, points[:, 0].clamp(min=1).log()], -1).to(self.embed.dtype)
-        refined = self.refine(spectrum).unflatten(-1, (2, -1)).to(x.dtype)
-        # The second is the log-likelihood of the errors, with the maximum-likelihood noise of each candidate.
-        measured = torch.stack([level[:, 0], -0.5 * count.sum(-1) * error], 1)
-        weights = (self.sharpness[:, None] * measured + refined).softmax(-1)
-        embedding = self.embed(torch.cat([spectrum, weights[:, 1].to(spectrum.dtype)], -1))[:, None]
-        fundamental = self._fundamental(vectors, weights[:, 1], x, y, observed)
-        return SpectralSummary(weights, fundamental, embedding, keys, centre)
+        # "No period": independent outputs with the variance of signal and noise.
+        variance, n = 1 + noise.mean(), count.sum(-1, keepdim=True)
+        none = -0.5 * (squares.sum(-1, keepdim=True) / variance + n * variance.log())
+        evidence = found.evidence.flatten(1)
+        votes = torch.cat([evidence, none], -1).softmax(-1)
+        # Log Bayes factor per observation.
+        gain = (evidence.logsumexp(-1, keepdim=True) - math.log(evidence.shape[-1]) - none) / n.clamp(min=1)
+        bounded = [gain.sign() * gain.abs().log1p(), n / (n + 32)]
+        features = torch.cat([candidates**0.5 * votes[:, :-1], votes[:, -1:], *bounded], -1)
+        embedding = self.embed_votes(features.to(self.embed_votes.dtype))[:, None]
 
-    def _fundamental(
-        self,
-        vectors: Float[Tensor, "r dx"],
-        weights: Float[Tensor, "b r"],
-        x: Float[Tensor, "b n dx"],
+        each = votes[:, :-1].unflatten(-1, found.evidence.shape[1:])[:, None, ..., None]
+        mixture = torch.stack([(each * m).sum(2).flatten(2) for m in (found.first, found.second)], -1)
+        vote = votes[:, -1:, None]
+        of_noise = (each.sum((1, 3, 4)) * noise).sum(-1)[:, None, None] + vote * noise.mean()
+        return SpectralSummary(mixture, vote, embedding, centre), of_noise
+
+    def _mixture(
+        self, x: Float[Tensor, "b n dx"], summary: SpectralSummary
+    ) -> tuple[Float[Tensor, "b n dy"], Float[Tensor, "b n dy"]]:
+        """Mean and standard deviation of the function at `x` under the vote of all candidates."""
+        parts = [self._waves(x[:, rows])[:, None] @ summary.moments for rows in self._chunks(x)]
+        mean, square = torch.cat(parts, 2).movedim(1, 2).unbind(-1)
+        variance = square + summary.floor - mean.square()
+        return mean, variance.clamp(min=LEAST_VARIANCE).sqrt()
+
+    @staticmethod
+    def _residuals(
         y: Float[Tensor, "b n dy"],
         observed: Float[Tensor, "b n dy"],
-    ) -> Float[Tensor, "b dx"]:
-        """The best candidate, averaged with its neighbours and refined by Gauss-Newton. No gradient flows through."""
-        # If all weights are equal, as with a single observation, the lowest frequency wins, not rounding errors.
-        tie_break = 1e-4 * torch.arange(len(vectors), dtype=x.dtype, device=x.device)
-        best = vectors[(weights.log() - tie_break).argmax(-1)]
-        reach = self.spacing.to(x.dtype)
-        near = (vectors - best[:, None]).square().sum(-1) < (2.5 * reach).square()
-        weight = weights * near
-        mean = (weight[..., None] * vectors).sum(1) / weight.sum(-1, keepdim=True)
-        vector = torch.stack([(mean if i in self.free else best)[:, i] for i in range(mean.shape[-1])], -1)
-        for _ in range(STEPS if self.free else 0):
-            vector = gauss_newton_step(vector, x, y, observed, reach, self.free)
-        return vector.detach()
+        mean: Float[Tensor, "b n dy"],
+        std: Float[Tensor, "b n dy"],
+        noise: Float[Tensor, "b 1 1"],
+    ) -> list[Float[Tensor, "b n dy"]]:
+        """Leave-one-out residual of each observation, with its standard deviation, and standardised."""
+        variance = std.square()
+        free = (1 - variance / (variance + noise)).clamp(min=LEAST_FREEDOM)  # one minus the leverage
+        residual, spread = (y - mean) / free, (noise / free).sqrt()
+        standard = (residual / spread).clamp(-6, 6)
+        return [observed * t for t in (residual, spread.log(), standard, standard.abs())]
+
+    @staticmethod
+    def _embed(embed: MLP, *features: Float[Tensor, "b n dy"]) -> Float[Tensor, "b n dz"]:
+        return embed(torch.cat(features, -1).to(embed.dtype))
+
+    def _relative(self, tokens: Tokens, centre: Float[Tensor, "b 1 dx"]) -> Float[Tensor, "b n dx"]:
+        dtype = torch.promote_types(self.embed_votes.dtype, torch.float32)
+        return self.geometry.relative(tokens.positions, centre, dtype)
+
+    def _waves(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n rm"]:
+        """The waves of all candidates, up to twice the number of harmonics."""
+        return waves(angles(x, self.candidates.vectors(x.dtype)[0]), 2 * HARMONICS).flatten(2)
+
+    def _chunks(self, x: Float[Tensor, "b n dx"]) -> list[slice]:
+        """Slices of points whose waves fit in memory. An exported program has no chunks, as its sizes are dynamic."""
+        if torch.compiler.is_exporting():
+            return [slice(None)]
+        each = x.shape[0] * len(self.candidates.vectors(x.dtype)[0]) * (4 * HARMONICS + 1)
+        size = max(1, MOST_WAVES // each)
+        return [slice(i, i + size) for i in range(0, max(1, x.shape[1]), size)]
 
 
-def _spacing(vectors: Float[Tensor, "r dx"]) -> Float[Tensor, ""]:
-    """Median distance of a candidate to its nearest neighbour."""
-    apart = torch.cdist(vectors, vectors)
-    return apart.where(apart > 0, math.inf).min(-1).values.median()
+def _prior(decay: Float[Tensor, " s"]) -> Float[Tensor, "s p"]:
+    """Prior variances of the coefficients of constant, cosines and sines; constant and first harmonic have the same."""
+    falling = torch.stack([decay ** max(0, h - 1) for h in range(HARMONICS + 1)], -1)
+    variances = falling / falling.sum(-1, keepdim=True)
+    return torch.cat([variances, variances[:, 1:]], -1)

@@ -72,17 +72,18 @@ class TEPTTNP(NeuralProcess):
         self.tokens = RelativeTokens(dx, dy, dz, period, radius, equivariant, target_token)
         kernel, geometry = make_kernel(kernel), self.tokens.geometry
         size = AttentionSize(dz, heads, head_dim, len(self.tokens.locations), geometry)
-        if kernel.hook(size) is not None:
-            raise ValueError(f"te-pt-tnp does not support the context hook of {kernel}: use te-tnp.")
+        self.hook = kernel.hook(size, dy)
         tokens = RelativePseudo(pseudo, dz, geometry, size.dims, heads, head_dim, initialiser)
         block = kernel.make_block(size, location_update, ff_layers)
         self.stack = pseudo_stack(style)(layers, block, tokens, geometry)
 
     def embed_context(self, c: Context) -> Memory:
-        return self.stack.encode(self.tokens.context(c))
+        tokens = self.tokens.context(c)
+        return self.stack.encode(tokens if self.hook is None else self.hook.context(tokens, c))
 
     def embed_targets(self, memory: Memory, xt: Float[Tensor, "b nt dx"]) -> Float[Tensor, "b nt dz"]:
-        return self.stack.decode(memory, self.tokens.targets(xt))
+        tokens = self.tokens.targets(xt)
+        return self.stack.decode(memory, tokens if self.hook is None else self.hook.targets(tokens, memory.start))
 
     def target_order(self, memory: Memory, xt: Float[Tensor, "1 nt dx"]) -> Int[Tensor, " nt"] | None:
         return memory.order(xt[..., self.tokens.locations])

@@ -62,7 +62,7 @@ class TETNP(NeuralProcess):
         self.tokens = RelativeTokens(dx, dy, dz, period, radius, equivariant, target_token)
         kernel, geometry = make_kernel(kernel), self.tokens.geometry
         size = AttentionSize(dz, heads, head_dim, len(self.tokens.locations), geometry)
-        self.hook = kernel.hook(size)
+        self.hook = kernel.hook(size, dy)
         self.stack = FullStack(layers, kernel.make_block(size, location_update, ff_layers), geometry)
 
     def embed_context(self, c: Context) -> Memory:

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from shiftnp.attention.bias import LowRankBias
 from shiftnp.geometry import Geometry, Positions
 from shiftnp.nn.mlp import MLP
 
@@ -41,7 +40,6 @@ class Tokens(NamedTuple):
         z: embeddings.
         x, offset: positions `x + offset`, see `Positions`; `x` is None in plain models.
         mask: False at padding (None: no padding).
-        attention_bias: maps to be added to the attention scores of these tokens, as queries, with all context tokens.
         summary: summary of the data set by the kernel's `ContextHook`; its type depends on the kernel.
     """
 
@@ -49,7 +47,6 @@ class Tokens(NamedTuple):
     x: Float[Tensor, "b n dx"] | None = None
     offset: Float[Tensor, "b n dx"] | None = None
     mask: Bool[Tensor, "b n"] | None = None
-    attention_bias: LowRankBias | None = None
     summary: Any = None
 
     @property

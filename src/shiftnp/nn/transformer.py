@@ -108,9 +108,8 @@ class FullStack(Stack):
         mask = self.mask(c, c, memory.cells)
         for block in self.context:
             c = block(c, c, mask)
-            # As keys of the targets, tokens need no attention bias of their own, whose size is quadratic.
-            memory.layers.append(c._replace(attention_bias=None))
-        return memory._replace(start=memory.start._replace(attention_bias=None))
+            memory.layers.append(c)
+        return memory
 
 
 class PerceiverStack(Stack):
@@ -131,7 +130,7 @@ class PerceiverStack(Stack):
 
     def encode(self, c: Tokens) -> Memory:
         """The memory of a context, for any number of targets."""
-        u = self.pseudo(c)
+        u = self.pseudo(c)._replace(summary=c.summary)
         memory, from_context, among = self.memory(u), self.mask(u, c), self.mask(u, u)
         for from_context_block, self_block in zip(self.pseudo_from_context, self.pseudo_self, strict=True):
             u = from_context_block(u, c, from_context)
@@ -161,7 +160,7 @@ class ISTStack(Stack):
 
     def encode(self, c: Tokens) -> Memory:
         """The memory of a context, for any number of targets."""
-        u = self.pseudo(c)
+        u = self.pseudo(c)._replace(summary=c.summary)
         memory, from_context, to_context = self.memory(u), self.mask(u, c), self.mask(c, u)
         for i, block in enumerate(self.pseudo_from_context):
             u = block(u, c, from_context)

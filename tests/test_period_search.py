@@ -1,0 +1,245 @@
+"""The period search: harmonic regression against Gaussian processes, the vote, and what it must not do."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from conftest import small_model
+from shiftnp.geometry import Geometry
+from shiftnp.kernels import Rotary, period
+from shiftnp.kernels.base import AttentionSize
+from shiftnp.kernels.harmonics import invert, products, regress, waves
+from shiftnp.kernels.period import HARMONICS, PRIORS, PeriodSearch
+from shiftnp.models import TEPTTNP, TETNP
+from shiftnp.tasks.base import generator_for
+from shiftnp.tasks.gp import GPTask
+
+F64 = torch.float64
+
+
+def search(n, band=(0.1, 10.0), dims=1, geometry=None, dy=1):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return PeriodSearch(n, band, AttentionSize(6, 3, 4, dims, geometry or Geometry()), dy).double()
+
+
+def summarise(module, x, y, observed=None):
+    observed = torch.ones_like(y) if observed is None else observed
+    return module.summarise(x, y * observed, observed, x.new_zeros(len(x), 1, x.shape[-1]))[0]
+
+
+def periodic_data(n=30, wave=6.0, dx=1, seed=0, noise=0.0):
+    """Inputs, and a periodic function there whose second harmonic is stronger than the first."""
+    g = torch.Generator().manual_seed(seed)
+    x = 4 * torch.rand(2, n, dx, generator=g, dtype=F64) - 2
+    phase = wave * x[..., :1]
+    y = 0.6 * torch.sin(phase) + torch.cos(2 * phase)
+    return x, y + noise * torch.randn(y.shape, generator=g, dtype=F64)
+
+
+def votes(module, x, y, observed=None):
+    """Votes for every candidate, over all priors, and for "no period"."""
+    seen = []
+    hook = module.embed_votes.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    summarise(module, x, y, observed)
+    hook.remove()
+    n = len(module.candidates.vectors(F64)[0])
+    found = seen[0][:, : n * len(PRIORS)].unflatten(-1, (len(PRIORS), n)).sum(1) / n**0.5
+    return found, seen[0][:, n * len(PRIORS)]
+
+
+# --- harmonic regression ---------------------------------------------------------------------------------------------
+
+
+def test_products_of_waves_are_waves():
+    angle = torch.randn(7, dtype=F64)
+    one, two = waves(angle, 3), waves(angle, 6)
+    torch.testing.assert_close(
+        one,
+        torch.cat(
+            [*[torch.cos(m * angle)[:, None] for m in range(4)], *[torch.sin(m * angle)[:, None] for m in range(1, 4)]],
+            1,
+        ),
+    )
+    formula = torch.einsum("nm,ijm->nij", two, products(3).double())
+    torch.testing.assert_close(formula, one[:, :, None] * one[:, None])
+
+
+def test_many_small_matrices_are_inverted():
+    root = torch.randn(50, 5, 9, generator=torch.Generator().manual_seed(0), dtype=F64)
+    matrix = root @ root.mT
+    inverse, log_det = invert(matrix.permute(1, 2, 0))
+    torch.testing.assert_close(inverse.permute(2, 0, 1), torch.linalg.inv(matrix))
+    torch.testing.assert_close(log_det, torch.logdet(matrix))
+
+
+def test_the_regression_is_a_gaussian_process():
+    """With covariance `sum_h v_h cos(h w d)`: evidence, mean and second moment, for each frequency and prior."""
+    g = torch.Generator().manual_seed(0)
+    x, y, xt = (torch.randn(n, generator=g, dtype=F64) for n in (12, 12, 5))
+    frequencies, top = torch.tensor([1.3, 2.0, 4.0], dtype=F64), 3
+    variances = torch.tensor([[0.5, 0.4, 0.2, 0.1], [0.3, 0.2, 0.1, 0.1]], dtype=F64)
+    noise = torch.tensor([0.05, 0.3], dtype=F64)
+    basis = waves(x[:, None] * frequencies, 2 * top)
+    moments = (basis * y[:, None, None]).sum(0)[:, [*range(top + 1), *range(2 * top + 1, 3 * top + 1)]]
+    prior = torch.cat([variances, variances[:, 1:]], 1)
+    count = torch.tensor([[12.0]], dtype=F64)
+    found = regress(
+        basis.sum(0)[None, None], moments[None, None], (y @ y)[None, None], count, prior, noise, products(top).double()
+    )
+    for s, (v, variance) in enumerate(zip(variances, noise, strict=True)):
+        for r, w in enumerate(frequencies):
+
+            def covariance(a, b, v=v, w=w):
+                return sum(v[h] * torch.cos(h * w * (a[:, None] - b)) for h in range(top + 1))
+
+            gram, cross = covariance(x, x) + variance * torch.eye(12, dtype=F64), covariance(xt, x)
+            normal = torch.distributions.MultivariateNormal(torch.zeros(12, dtype=F64), gram)
+            mean = cross @ torch.linalg.solve(gram, y)
+            spread = (covariance(xt, xt) - cross @ torch.linalg.solve(gram, cross.T)).diagonal()
+            at = waves(xt * w, 2 * top)
+            torch.testing.assert_close(found.evidence[0, s, r], normal.log_prob(y) + 6 * math.log(2 * math.pi))
+            torch.testing.assert_close(at @ found.first[0, 0, s, r], mean)
+            torch.testing.assert_close(at @ found.second[0, 0, s, r], spread + mean.square())
+
+
+# --- the vote --------------------------------------------------------------------------------------------------------
+
+
+def test_the_fundamental_gets_the_vote_though_its_second_harmonic_is_stronger():
+    """With noise, gaps and two outputs, and wherever the data lie."""
+    x, y = periodic_data(60, wave=6.0, noise=0.1)
+    y = torch.cat([y, -y], -1)
+    observed = torch.stack([torch.arange(60) % 5 > 0, torch.arange(60) % 3 > 0], -1).double().expand(2, -1, -1)
+    module = search(50, dy=2)
+    found, none = votes(module, x, torch.where(observed > 0, y, 1e3), observed)
+    assert module.candidates.vectors(F64)[0, found.argmax(-1), 0].tolist() == [6.0, 6.0]
+    assert (found.max(-1).values > 0.99).all()
+    assert (none < 1e-6).all()
+    moved, _ = votes(module, x + 100, y, observed)
+    torch.testing.assert_close(moved, found, rtol=1e-6, atol=1e-9)
+
+
+def test_evidence_finds_more_periods_than_the_power_does():
+    """What docs/rotary.md says."""
+    task = GPTask(kernels=("periodic",), points=(32, 32))
+    batch, truth = task.sample_with_truth(300, generator_for(0, 0))
+    x, y = batch.xc.double() - batch.xc.double().mean(1, keepdim=True), batch.yc.double()
+    module = search(256, (0.1, 26.0))
+    frequencies = module.candidates.vectors(F64)[0, :, 0]
+    centred = y - y.mean(1, keepdim=True)
+    power = sum((centred * wave(x * frequencies)).sum(1).square() for wave in (torch.cos, torch.sin))
+    by_evidence, by_power = (
+        ((frequencies[best] - 2 * math.pi / truth.length[:, 0]).abs() < 0.4).double().mean()
+        for best in (votes(module, x, y)[0].argmax(1), power.argmax(1))
+    )
+    assert by_evidence > 0.93
+    assert by_power < 0.8
+
+
+def test_noise_has_no_period():
+    g = torch.Generator().manual_seed(0)
+    x, y = 4 * torch.rand(20, 60, 1, generator=g, dtype=F64), torch.randn(20, 60, 1, generator=g, dtype=F64)
+    module = search(64, (0.1, 26.0))
+    _, none = votes(module, x, y)
+    assert (none > 0.5).double().mean() > 0.9
+    mean, std = module._mixture(x, summarise(module, x, y))  # where the vote is clear, that of the prior
+    assert mean[none > 0.999].abs().max() < 0.01
+    torch.testing.assert_close(std[none > 0.999], torch.ones_like(std[none > 0.999]), rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_with_several_inputs_it_does_no_harm(dims):
+    """Few random directions miss the fundamental. New observations are then predicted no worse than by the prior."""
+    x, y = periodic_data(240, wave=9.0, dx=dims, noise=0.2)
+    module = search(64, (0.1, 26.0), dims)
+    here, new = (slice(0, 120), slice(120, None))
+    summary, noise = module.summarise(x[:, here], y[:, here], torch.ones_like(y[:, here]), x.new_zeros(2, 1, dims))
+    mean, std = module._mixture(x[:, new], summary)
+    ours, prior = torch.distributions.Normal(mean, (std.square() + noise).sqrt()), torch.distributions.Normal(0.0, 1.0)
+    gain = (ours.log_prob(y[:, new]) - prior.log_prob(y[:, new])).mean()
+    assert gain > (0.8 if dims == 1 else -0.05)
+
+
+def test_predictions_do_not_jump():
+    """As an observation moves, the best candidate changes, and predictions change continuously."""
+    x, y = (t[:1] for t in periodic_data(5, seed=3))
+    model = small_model("te-tnp", kernel=Rotary(period_search=30, band=(0.1, 12.0)), location_update=False).double()
+    path = torch.linspace(-2, 2, 2001, dtype=F64)
+    moving = y.expand(len(path), -1, -1).clone()
+    moving[:, 0, 0] = path
+    every, targets = x.expand(len(path), -1, -1), torch.linspace(-3, 3, 7, dtype=F64)[None, :, None]
+    best = votes(model.hook, every - every.mean(1, keepdim=True), moving)[0].argmax(-1)
+    assert len(best.unique()) > 1
+    with torch.no_grad():
+        mean = model(every, moving, targets.expand(len(path), -1, -1)).mean
+    steps = mean.diff(dim=0).abs().amax((1, 2))
+    assert steps.max() < 20 * steps.median() + 1e-4
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_next_to_no_data(n):
+    g = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(10, n, 1, generator=g, dtype=F64) for _ in range(2))
+    model = small_model("te-tnp", kernel=Rotary(period_search=16), location_update=False).double()
+    targets = torch.randn(10, 3, 1, generator=g, dtype=F64)
+    here, moved = model(x, y, targets), model(x + 64, y, targets + 64)
+    assert here.mean.isfinite().all()
+    torch.testing.assert_close(moved.mean, here.mean)
+
+
+@pytest.mark.parametrize("most", [1, 5000])
+def test_points_go_in_chunks(most, monkeypatch):
+    x, y = periodic_data(40)
+    module = search(20)
+    whole = summarise(module, x, y)
+    mixture = module._mixture(x, whole)
+    monkeypatch.setattr(period, "MOST_WAVES", most)
+    torch.testing.assert_close(summarise(module, x, y), whole)
+    torch.testing.assert_close(module._mixture(x, whole), mixture)
+
+
+def test_residuals_are_those_of_leaving_one_out():
+    """Nearly: where one candidate has the vote."""
+    x, y = (t[:1] for t in periodic_data(30, wave=6.0, noise=0.1))
+    module = search(50)
+    summary, noise = module.summarise(x, y, torch.ones_like(y), x.new_zeros(1, 1, 1))
+    residual, *_ = module._residuals(y, torch.ones_like(y), *module._mixture(x, summary), noise)
+    keep = [[j for j in range(30) if j != i] for i in range(30)]
+    left_out = summarise(module, torch.cat([x[:, k] for k in keep]), torch.cat([y[:, k] for k in keep]))
+    mean, _ = module._mixture(x[0, :, None], left_out)
+    exact = (y[0] - mean[:, 0])[:, 0]
+    assert (residual[0, :, 0] - exact).abs().mean() < 0.15 * exact.abs().mean()
+
+
+def test_along_a_circle_candidates_are_harmonics():
+    x, y = periodic_data(40, wave=6.0, dx=2)
+    module = search(300, (0.1, 9.0), 2, Geometry.of(2, (2 * math.pi, None), None))
+    around = x + torch.tensor([2 * math.pi, 0.0], dtype=F64)
+    torch.testing.assert_close(votes(module, around, y)[0], votes(module, x, y)[0], rtol=1e-6, atol=1e-9)
+
+
+def test_gradients_reach_the_data():
+    """By finite differences."""
+    x, y = (t[:1] for t in periodic_data(12))
+    module = search(8)
+    assert torch.autograd.gradcheck(
+        lambda x, y: module._mixture(x, summarise(module, x, y)), (x.requires_grad_(), y.requires_grad_())
+    )
+
+
+def test_a_period_search_needs_the_whole_context():
+    with pytest.raises(ValueError, match=r"period_search .* radius"):
+        TETNP(1, 1, kernel=Rotary(period_search=3), radius=1.0)
+
+
+def test_pseudo_tokens_can_have_it_too():
+    model = TEPTTNP(1, 2, dz=16, heads=2, head_dim=8, layers=2, pseudo=4, kernel=Rotary(period_search=9)).double()
+    x, y = periodic_data(20)
+    y = torch.cat([y, -y], -1)
+    here, moved = (model(x + d, y, x[:, :5] + d).mean for d in (0, 1000))
+    torch.testing.assert_close(moved, here, rtol=1e-6, atol=1e-8)
+    assert HARMONICS == 4
