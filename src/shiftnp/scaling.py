@@ -99,9 +99,7 @@ class Standardisation(NamedTuple):
         return y.double() * self.std + self.mean
 
 
-def standardise_by_context(
-    yc: Float[Tensor, "b nc dy"], mask: Bool[Tensor, "b nc"] | None = None
-) -> Standardisation:
+def standardise_by_context(yc: Float[Tensor, "b nc dy"], mask: Bool[Tensor, "b nc"] | None = None) -> Standardisation:
     """How a pretrained model standardises the outputs of each data set: by mean and standard deviation of its context.
 
     The standard deviation is that of a sample, with the divisor `n - 1`. Missing values (NaN) and padding do not count.

@@ -1,4 +1,4 @@
-"""Experiments of the paper: models (rows), test sets (columns), presets and the paper's results."""
+"""Experiments: models (rows), test sets (columns), presets and the paper's results."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Preset:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment of the paper.
+    """An experiment of the paper, or one like it.
 
     Args:
         name: its name on the command line.
@@ -90,7 +90,7 @@ class Experiment:
         rows: the models, in the order of the paper's table.
         main: name of the row that is trained by default.
         columns: the test sets of the table.
-        presets: "laptop" and "paper".
+        presets: "laptop" and, if the experiment is one of the paper, "paper".
         test_sets: function that returns the test sets of a task; by default all of the task's own except `valid`.
         unit: name of the metric in the paper's table, for the report.
         bench: name of the `shiftnp bench` that measures the experiment, if it is measured and not trained.

@@ -33,6 +33,11 @@ from shiftnp.tasks.prior_sites import ARRANGEMENTS, with_gaps
 
 Functions = Literal["prior", "gamma-exponential", "wendland", "steps", "oscillations"]
 
+SHARES = (
+    *("few", "beyond", "rotated", "directed", "periodic", "sums", "products", "trends", "warped", "skewed"),
+    *("unequal", "outliers", "clusters", "grids", "tracks", "stations", "gaps"),
+)
+"""Settings of `PriorTask` that are probabilities."""
 FEW = 8
 """Largest number of context points that counts as few, see `PriorTask.few`."""
 
@@ -139,7 +144,7 @@ class PriorTask(Task):
     tracks: float = 0.1
     stations: float = 0.25
     gaps: float = 0.2
-    limit: float = 30.0
+    limit: float = 20.0
     functions: Functions = "prior"
 
     dy = 1
@@ -181,16 +186,16 @@ class PriorTask(Task):
         """A batch, with how each data set was made."""
         draws = Draws(generator)
         nc = self._context_points(draws)
-        sets = [self._data_set(nc, draws) for _ in range(batch_size)]
-        x, y = (torch.stack([one[k] for one in sets]) for k in (0, 1))
+        inputs, outputs, truth = zip(*(self._data_set(nc, draws) for _ in range(batch_size)), strict=True)
+        x, y = torch.stack(inputs), torch.stack(outputs)
         y = standardise_by_context(y[:, :nc]).apply(y).clamp(-self.limit, self.limit)
         x, y = x.float(), y.float()
-        return Batch(x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:]), [one[2] for one in sets]
+        return Batch(x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:]), list(truth)
 
     def _context_points(self, draws: Draws) -> int:
         """Number of context points of a batch."""
         low, high = self.points
-        if low <= FEW and (high <= FEW or draws.chance(self.few)):
+        if low <= FEW and (high <= FEW or not draws.chance(1 - self.few)):
             return draws.whole(low, min(FEW, high))
         return min(high, int(draws.log_uniform(max(low, FEW), high + 1)))
 
@@ -294,10 +299,10 @@ class PriorTask(Task):
     def test_sets(self) -> dict[str, TestSet]:
         """`valid`, of the prior, and four sets of functions that are not in it: Gaussian processes with kernels
         `gamma-exponential` (exponent 1.3) and `wendland` (compact support), step functions and damped oscillations,
-        all without trend, warps, unequal noise and outliers."""
-        plain = replace(self, **dict.fromkeys(("trends", "warped", "skewed", "unequal", "outliers"), 0.0))
-        others = [name for name in get_args(Functions) if name != "prior"]
-        held_out = {
+        all without trend, warps, unequal noise, outliers and, unless `points` has no others, few context points."""
+        plain = replace(self, few=0.0, trends=0.0, warped=0.0, skewed=0.0, unequal=0.0, outliers=0.0)
+        others: list[Functions] = [name for name in get_args(Functions) if name != "prior"]
+        held_out: dict[str, TestSet] = {
             name: TestSet(replace(plain, functions=name), seed=3 + i, tasks=256, batch_size=8)
             for i, name in enumerate(others)
         }
@@ -310,11 +315,6 @@ class PriorTask(Task):
         figure = Figure(figsize=(7, 3.5) if self.dx == 1 else (9, 3), layout="constrained")
         (draw_task if self.dx == 1 else draw_field)(figure, batch, prediction, index)
         return figure
-
-
-SHARES = ("few", "beyond", "rotated", "directed", "periodic", "sums", "products", "trends", "warped", "skewed")
-SHARES += ("unequal", "outliers", "clusters", "grids", "tracks", "stations", "gaps")
-"""Settings of `PriorTask` that are probabilities."""
 
 
 def standardised(y: Values) -> Values:

@@ -72,7 +72,7 @@ ARRANGEMENTS = {"uniform": uniform, "clusters": clusters, "track": track, "grid"
 
 
 def with_gaps(x: Sites, draws: Draws) -> Sites:
-    """The points with one to three gaps along one input, which cover 10 to 60 % of it: points are moved, not removed."""
+    """The points with one to three gaps along one input, which cover 10 to 60 % of it. The others are compressed."""
     along, count, total = draws.whole(0, x.shape[1] - 1), draws.whole(1, 3), draws.uniform(0.1, 0.6)
     starts, sizes = (1 - total) * draws.rand(count), total * draws.shares(count)
     x = x.clone()
