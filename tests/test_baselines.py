@@ -40,7 +40,7 @@ def test_a_rough_function_is_better_fitted_by_a_rough_kernel():
         for name in ("se", "matern52")
     }
     assert score["matern52"].mean() > score["se"].mean()
-    with pytest.raises(ValueError, match="covariance must be one of se, matern52, got 'rbf'"):
+    with pytest.raises(ValueError, match="covariance must be 'se' or 'matern52', got 'rbf'"):
         GPBaseline(covariance="rbf")
 
 
