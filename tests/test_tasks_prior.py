@@ -66,6 +66,15 @@ def test_draws_are_finite(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_all_targets_or_none_beyond_the_box(name, share):
+    for seed in range(20):
+        batch = TASKS[name](points=(0, 3), targets=5, beyond=share).sample(2, generator_for(seed, 0))
+        assert batch.xt.shape[1] == 5
+        assert batch.yt.isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_hardest_covariances_are_decomposed(name):
     """Length-scales much longer than the box make covariances nearly singular."""
     task = TASKS[name](points=(512, 512), length=(100.0, 100.0), period=(100.0, 100.0), width=(1.0, 1.0))
@@ -129,7 +138,7 @@ def test_the_box():
 @pytest.fixture(scope="module", params=NAMES)
 def truths(request):
     task = TASKS[request.param](points=(2, 2), targets=3)
-    return task, task.sample_with_truth(1500, generator_for(0, 0))[1]
+    return task, task.sample_with_truth(1000, generator_for(0, 0))[1]
 
 
 def test_every_ingredient_has_its_share(truths):
@@ -150,9 +159,9 @@ def test_every_ingredient_has_its_share(truths):
         "sums": share(lambda t: t.function.combination == "sum"),
         "products": share(lambda t: t.function.combination == "product"),
     }
-    assert expected == pytest.approx({name: getattr(task, name) for name in expected}, abs=0.035)
-    assert share(lambda t: t.sites == "track") == pytest.approx(task.tracks * (task.dx > 1), abs=0.035)
-    assert share(lambda t: t.sites == "stations") == pytest.approx(task.stations * (task.dx > 2), abs=0.035)
+    assert expected == pytest.approx({name: getattr(task, name) for name in expected}, abs=0.05)
+    assert share(lambda t: t.sites == "track") == pytest.approx(task.tracks * (task.dx > 1), abs=0.05)
+    assert share(lambda t: t.sites == "stations") == pytest.approx(task.stations * (task.dx > 2), abs=0.05)
 
 
 def test_every_kernel_has_its_share(truths):
@@ -167,7 +176,7 @@ def test_every_kernel_has_its_share(truths):
     assert directed == pytest.approx(task.directed * (task.dx > 1), abs=0.02)
     if task.dx > 1:
         along = [(term.wave != 0).sum() == 1 for term in terms]
-        assert np.mean(along) == pytest.approx(1 - task.rotated, abs=0.035)
+        assert np.mean(along) == pytest.approx(1 - task.rotated, abs=0.05)
 
 
 def test_lengths_ratios_periods_and_noise_are_log_uniform(truths):

@@ -108,6 +108,11 @@ class Experiment:
     unit: str = "log-likelihood per target"
     bench: Literal["train"] | None = None
 
+    @property
+    def has_paper_results(self) -> bool:
+        """Whether the paper has results of this experiment."""
+        return any(figures for row in self.rows for figures in row.paper)
+
     def row(self, name: str) -> Row:
         """The row of that name, or, for any other model or baseline, a row without results of the paper."""
         rows = {row.name: row for row in self.rows}
