@@ -164,14 +164,15 @@ def test_every_ingredient_has_its_share(truths):
     assert share(lambda t: t.sites == "stations") == pytest.approx(task.stations * (task.dx > 2), abs=0.05)
 
 
-def test_every_kernel_has_its_share(truths):
-    task, all_of_them = truths
-    terms = [term for t in all_of_them for term in t.function.terms]
+@pytest.mark.parametrize("name", NAMES)
+def test_every_kernel_has_its_share(name):
+    task, source = TASKS[name](), draws()
+    terms = [term for _ in range(3000) for term in task._function(source).terms]
     counts = Counter(term.kind for term in terms)
     assert set(counts) == {*STATIONARY, *PERIODIC}
     for kinds, share in ((PERIODIC, task.periodic), (STATIONARY, 1 - task.periodic)):
         for kind in kinds:
-            assert counts[kind] / len(terms) == pytest.approx(share / len(kinds), abs=0.03)
+            assert counts[kind] / len(terms) == pytest.approx(share / len(kinds), abs=0.023)  # four standard errors
     directed = np.mean([len(term.metric) < task.dx for term in terms])
     assert directed == pytest.approx(task.directed * (task.dx > 1), abs=0.02)
     if task.dx > 1:
