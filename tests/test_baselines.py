@@ -30,6 +30,20 @@ def test_a_fit_comes_close_to_the_truth():
     assert baseline.report["restarted"] == baseline.report["failed"] == 0
 
 
+def test_a_rough_function_is_better_fitted_by_a_rough_kernel():
+    rough = GPTask(kernels=("matern52",), length=(0.5, 0.5), noise=0.02, points=(40, 40), targets=40, target=(-2, 2))
+    batch, _ = rough.sample_with_truth(8, torch.Generator().manual_seed(0))
+    score = {
+        name: log_likelihood(
+            GPBaseline(iterations=150, covariance=name)(batch.xc, batch.yc, batch.xt), batch.yt.double()
+        )
+        for name in ("se", "matern52")
+    }
+    assert score["matern52"].mean() > score["se"].mean()
+    with pytest.raises(ValueError, match="covariance must be 'se' or 'matern52', got 'rbf'"):
+        GPBaseline(covariance="rbf")
+
+
 def test_the_contract_of_a_model():
     """Masks, ragged batches, empty contexts, channels that were not observed."""
     batch, _ = sample(2)

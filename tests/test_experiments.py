@@ -36,7 +36,9 @@ TINY = {
     "t-cifar10": {"canvas": 34, "context": (0.005, 0.01), "targets": 4},
     "kolmogorov": {"points": (3, 3), "targets": 4},
     "climate": {"size": (3, 3, 2), "context": (0.3, 0.3), "targets": 4},
+    **{f"prior-{dx}d": {"points": (3, 3), "targets": 4} for dx in (1, 2, 3)},
 }
+PRETRAINING = ("pretrain-1d", "pretrain-2d", "pretrain-3d")  # not in the paper
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -106,7 +108,7 @@ def test_a_training_step(name, preset, row, task):
 def test_the_table_is_whole(name):
     experiment = EXPERIMENTS[name]
     assert experiment.name == name
-    assert set(experiment.presets) == {"laptop", "paper"}
+    assert set(experiment.presets) == ({"laptop"} if name in PRETRAINING else {"laptop", "paper"})
     assert experiment.main in [row.name for row in experiment.rows]
     assert len({row.name for row in experiment.rows}) == len(experiment.rows)
     assert {column.task for column in experiment.columns} == set(experiment.tasks) <= set(TASKS)
@@ -135,7 +137,7 @@ def test_on_a_laptop_all_models_are_trained_alike(name):
     assert 0 < configs[0].training.warmup < configs[0].training.steps / 10
 
 
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "timing"])
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name not in ("timing", *PRETRAINING)])
 def test_on_a_laptop_all_models_have_the_same_size(name):
     """Every model is small, and trained for long; only the number of channels and the kernel differ from row to row."""
     experiment = EXPERIMENTS[name]
@@ -153,8 +155,8 @@ def test_on_a_laptop_all_models_have_the_same_size(name):
 
 
 def test_the_papers_settings():
-    for experiment in EXPERIMENTS.values():
-        for row in experiment.rows:
+    for name, experiment in EXPERIMENTS.items():
+        for row in experiment.rows if name not in PRETRAINING else ():
             config = experiment.configure(row.name, preset="paper")
             training = config.training
             assert training.steps == (0 if row.model in BASELINES else 500_000)
@@ -166,6 +168,24 @@ def test_the_papers_settings():
             assert training.batch_size == (8 if small and row.model in ("rcnp", "te-pt-tnp") else 16)
             assert config.model_settings.get("dz") in (None, 32 if small else 128)
             assert config.task_settings == {}
+
+
+@pytest.mark.parametrize("name", PRETRAINING)
+def test_pretraining(name):
+    experiment = EXPERIMENTS[name]
+    config = experiment.configure()
+    assert (config.row, config.model, config.training.batch_size) == ("te-tnp-rotary", "te-tnp", 8)
+    assert config.model_settings["kernel"]["name"] == "rotary"
+    assert config.model_settings["location_update"] is False
+    assert config.model_settings["variance_floor"] < TASKS[config.task]().noise[0] / (
+        1 + TASKS[config.task]().trend[1] ** 2
+    )
+    with pytest.raises(ValueError, match=f"no preset of {name} named 'paper'"):
+        experiment.configure(preset="paper")
+    gp = experiment.configure("gp")
+    assert (gp.training.steps, gp.model_settings["covariance"]) == (0, "matern52")
+    searching = {row.name for row in experiment.rows} - {"te-tnp-rotary", "gp"}
+    assert searching == ({"te-tnp-rotary-period"} if name == "pretrain-1d" else set())
 
 
 def test_an_images_cells_are_its_pixels():

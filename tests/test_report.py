@@ -186,6 +186,16 @@ def test_the_papers_scores_are_said_to_be_of_other_test_tasks(report: tuple[Path
     assert "on other test tasks and after 500,000 training steps" in report[1].read_text()
 
 
+def test_without_results_of_the_paper_it_is_not_mentioned(tmp_path: Path) -> None:
+    columns = (Column("One", "gp-1d", "delta-0.0"), Column("Two", "gp-1d", "delta-1.0"))
+    rows = tuple(replace(row, paper=(None, None)) for row in EXPERIMENT.rows)
+    experiment = replace(EXPERIMENT, rows=rows, columns=columns, presets={"laptop": EXPERIMENT.presets["laptop"]})
+    run = a_run(tmp_path / "tnp", "tnp", everywhere(-0.52), experiment=experiment)
+    html, markdown = make_report(experiment, [run], tmp_path / "out", read, quiet=True)
+    assert Page(html.read_text()).tables[0][1] == ["ours", "ours"]
+    assert "paper" not in markdown.read_text()
+
+
 def test_settings_are_footnotes(tmp_path: Path) -> None:
     """The first column stays short, and says by a number below the table what was set otherwise."""
     long = ("learning_rate=0.001", "task.kernels=se,periodic", "head_dim=8")

@@ -28,6 +28,8 @@ def settings_of(name: str) -> dict[str, object]:
     """Settings with which a task has data; skips where there are none."""
     if name.startswith("gp"):
         return {"kernels": ("se",), "targets": 8, "points": (1, 6)}
+    if name.startswith("prior"):
+        return {"targets": 8, "points": (0, 6)}
     if name == "table":
         return {"inputs": ("lon", "lat"), "outputs": ("t",), "group": "day", "context": (0.2, 0.6)}
     folder = {"climate": "climate", "kolmogorov": "kolmogorov"}.get(name, name.removeprefix("t-"))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Num
+import torch
+from jaxtyping import Bool, Float, Num
 from torch import Tensor
 
 
@@ -81,3 +82,40 @@ def moments(values: Float[np.ndarray, "*any"], weights: Float[np.ndarray, "*any"
     std = float(np.sqrt(np.average((kept - mean) ** 2, weights=weight)))
     # Rounding gives a constant a tiny standard deviation, which must not become a divisor.
     return mean, std if std > 1e-9 * max(1.0, abs(mean)) else 1.0
+
+
+class Standardisation(NamedTuple):
+    """Mean and standard deviation of the outputs of each context, in float64; both can be broadcast over points."""
+
+    mean: Float[Tensor, "b 1 dy"]
+    std: Float[Tensor, "b 1 dy"]
+
+    def apply(self, y: Float[Tensor, "b n dy"]) -> Float[Tensor, "b n dy"]:
+        """Standardised outputs, in float64."""
+        return (y.double() - self.mean) / self.std
+
+    def undo(self, y: Float[Tensor, "b n dy"]) -> Float[Tensor, "b n dy"]:
+        """Outputs in original units, in float64."""
+        return y.double() * self.std + self.mean
+
+
+def standardise_by_context(yc: Float[Tensor, "b nc dy"], mask: Bool[Tensor, "b nc"] | None = None) -> Standardisation:
+    """How a pretrained model standardises the outputs of each data set: by mean and standard deviation of its context.
+
+    The standard deviation is that of a sample, with the divisor `n - 1`. Missing values (NaN) and padding do not count.
+    Without an observation the mean is zero. With fewer than two, or if all are equal up to rounding, the standard
+    deviation is one, in the units of the data: it is then unknown, and predictions are no better than a guess of it.
+
+    Args:
+        mask: True for points, False for padding.
+    """
+    observed = ~yc.isnan() if mask is None else ~yc.isnan() & mask[..., None]
+    y = torch.where(observed, yc.double(), 0.0)
+    n = observed.sum(1, keepdim=True)
+    mean = y.sum(1, keepdim=True) / n.clamp(min=1)
+    square = torch.where(observed, y - mean, 0.0).square().sum(1, keepdim=True)
+    std = (square / (n - 1).clamp(min=1)).sqrt()
+    # A constant has a tiny standard deviation from rounding, of the data's dtype, which must not become a divisor.
+    largest = y.abs().amax(1, keepdim=True) if y.shape[1] else torch.zeros_like(mean)
+    known = std > 4 * torch.finfo(yc.dtype).eps * largest
+    return Standardisation(mean, torch.where(known, std, 1.0))

@@ -1,4 +1,4 @@
-"""Experiments of the paper: models (rows), test sets (columns), presets and the paper's results."""
+"""Experiments: models (rows), test sets (columns), presets and the paper's results."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Preset:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment of the paper.
+    """An experiment of the paper, or one like it.
 
     Args:
         name: its name on the command line.
@@ -90,7 +90,7 @@ class Experiment:
         rows: the models, in the order of the paper's table.
         main: name of the row that is trained by default.
         columns: the test sets of the table.
-        presets: "laptop" and "paper".
+        presets: "laptop" and, if the experiment is one of the paper, "paper".
         test_sets: function that returns the test sets of a task; by default all of the task's own except `valid`.
         unit: name of the metric in the paper's table, for the report.
         bench: name of the `shiftnp bench` that measures the experiment, if it is measured and not trained.
@@ -107,6 +107,11 @@ class Experiment:
     test_sets: Callable[[Task], dict[str, TestSet]] = reported_test_sets
     unit: str = "log-likelihood per target"
     bench: Literal["train"] | None = None
+
+    @property
+    def has_paper_results(self) -> bool:
+        """Whether the paper has results of this experiment."""
+        return any(figures for row in self.rows for figures in row.paper)
 
     def row(self, name: str) -> Row:
         """The row of that name, or, for any other model or baseline, a row without results of the paper."""

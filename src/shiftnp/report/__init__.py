@@ -113,7 +113,7 @@ def _statement(experiment: Experiment, done: Sequence[Line]) -> Items:
         for m in dict.fromkeys(e.machine for e in evaluations)
     ]
     items = [ours, *(f"Machine of the evaluation: {machine}." for machine in machines)]
-    if "paper" in experiment.presets and any(figures for row in experiment.rows for figures in row.paper):
+    if "paper" in experiment.presets and experiment.has_paper_results:
         training = experiment.presets["paper"].training
         items.append(
             "The paper's figures are copied from the paper (Ashman et al., 2024), on other test tasks and after"

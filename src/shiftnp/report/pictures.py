@@ -63,17 +63,16 @@ def score_picture(experiment: Experiment, lines: Sequence[Line]) -> Picture:
         empty = (None,) * len(columns)
         paper = [[figures and figures[0] for figures in (line.row.paper or empty)] for line in lines]
         figure = draw_dots([c.title for c in columns], ours, paper, experiment.unit)
-        return Picture(
-            "scores", figure, alt, "Dots: ours, with standard errors. Grey bars: the paper's, on other test tasks."
-        )
+        theirs = " Grey bars: the paper's, on other test tasks." if experiment.has_paper_results else ""
+        return Picture("scores", figure, alt, f"Dots: ours, with standard errors.{theirs}")
     name, x = swept
     label = "shift Δ of the test inputs" if name == "delta" else name
     panels = {"ours": ours}
     # A row with several lines has one curve in the paper, drawn in the style of the first of them.
     first = {line.row.name: line.label for line in reversed(lines) if any(line.row.paper)}
-    theirs = _series(lines, lambda line: line.row.paper or [None] * len(x))
+    printed = _series(lines, lambda line: line.row.paper or [None] * len(x))
     if first:
-        panels[PAPER] = [one for one in theirs if one.label in first.values()]
+        panels[PAPER] = [one for one in printed if one.label in first.values()]
     reached = [ceiling(lines, c) for c in columns]
     top = [v[0] if v else math.nan for v in reached] if any(reached) else None
     figure = draw_sweep(x, panels, label, experiment.unit, top)

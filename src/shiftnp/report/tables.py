@@ -24,8 +24,9 @@ ABOUT = [("", "model"), ("", "steps"), ("", "seed")]
 
 
 def score_table(experiment: Experiment, lines: Sequence[Line]) -> Table:
-    """Our scores and the paper's. Bold: the best of ours, and all within the sum of both standard errors of it."""
-    columns = experiment.columns
+    """Our scores and the paper's, if it has any. Bold: the best of ours, and all within the sum of both standard errors
+    of it."""
+    columns, beside = experiment.columns, experiment.has_paper_results
     rows = [about(line) for line in lines]
     for j, column in enumerate(columns):
         summaries = [line.summary(column) for line in lines]
@@ -33,14 +34,15 @@ def score_table(experiment: Experiment, lines: Sequence[Line]) -> Table:
         for i, (line, bold) in enumerate(zip(lines, best(ours), strict=True)):
             figures = line.row.paper[j] if j < len(line.row.paper) else None
             cell = NOT_RUN if summaries[i] is None else Cell(show(ours[i]), bold)
-            rows[i] += [cell, Cell(show(figures) if figures else "", quiet=True)]
-    head = ABOUT + [(column.title, who) for column in columns for who in ("ours", PAPER)]
+            rows[i] += [cell, Cell(show(figures) if figures else "", quiet=True)] if beside else [cell]
+    head = ABOUT + [(column.title, who) for column in columns for who in (("ours", PAPER) if beside else ("ours",))]
     unit = f"{experiment.unit[:1].upper()}{experiment.unit[1:]}"
     notes = [
         f"{unit}, mean ± standard error over test tasks; higher is better. Bold: the best of ours, and all that are"
-        " within the sum of both standard errors of it. The paper's scores are of other test tasks,"
-        " so that they are a rough guide only."
+        " within the sum of both standard errors of it."
     ]
+    if beside:
+        notes[0] += " The paper's scores are of other test tasks, so that they are a rough guide only."
     notes += footnotes(lines)
     if any(cell.text == NONE for row in rows for cell in row):
         notes.append(f"{NONE}: no finite number.")

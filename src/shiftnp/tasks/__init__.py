@@ -9,6 +9,7 @@ from shiftnp.tasks.climate import ClimateTask
 from shiftnp.tasks.gp import GPTask
 from shiftnp.tasks.images import ImageTask
 from shiftnp.tasks.kolmogorov import KolmogorovTask
+from shiftnp.tasks.prior import PriorTask
 from shiftnp.tasks.table import TableTask
 
 TASKS: Registry[Callable[..., Task]] = Registry(
@@ -22,6 +23,9 @@ TASKS: Registry[Callable[..., Task]] = Registry(
         "t-cifar10": partial(ImageTask, dataset="cifar10", translated=True),
         "kolmogorov": KolmogorovTask,
         "climate": ClimateTask,
+        "prior-1d": partial(PriorTask, dx=1, periodic=0.3),  # time series have seasons
+        "prior-2d": partial(PriorTask, dx=2),
+        "prior-3d": partial(PriorTask, dx=3),
         "table": TableTask,
     },
 )
@@ -32,6 +36,7 @@ __all__ = [
     "GPTask",
     "ImageTask",
     "KolmogorovTask",
+    "PriorTask",
     "Stream",
     "TableTask",
     "Task",
