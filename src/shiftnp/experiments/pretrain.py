@@ -83,13 +83,13 @@ def pretraining(
                     "layers": 5,
                     "likelihood": "mixture",  # for outliers, skewed outputs and steps
                     "components": 4,
-                    "variance_floor": 1e-5,  # below the smallest noise of the prior, also beside a large trend
+                    "variance_floor": 1e-6,  # below the smallest noise of the prior, also beside a large trend
                 },
             )
         },
     )
 
 
-PRETRAIN_1D = pretraining(1, (0.2, 26.0), 30_000, {"period": {"period_search": 64}})
+PRETRAIN_1D = pretraining(1, (0.2, 26.0), 30_000, {"period": {"period_search": 256}})
 PRETRAIN_2D = pretraining(2, (0.2, 12.0), 30_000)
 PRETRAIN_3D = pretraining(3, (0.2, 12.0), 30_000)

@@ -136,7 +136,7 @@ class PriorTask(Task):
     trend: tuple[float, float] = (0.3, 5.0)
     warped: float = 0.2
     skewed: float = 0.3
-    noise: tuple[float, float] = (1e-3, 1.5)
+    noise: tuple[float, float] = (1e-4, 1.5)
     unequal: float = 0.2
     outliers: float = 0.15
     clusters: float = 0.3
