@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
+from shiftnp._machine import commit
 from shiftnp.cli.evaluate import Report
 from shiftnp.experiments.base import Column, Experiment, Preset, Row
 from shiftnp.plots.learning import Curve
@@ -165,7 +166,7 @@ def test_html_needs_nothing_else(report: tuple[Path, Path]) -> None:
     assert "url(" not in text
     assert "A &lt;small&gt; experiment" in text
     assert "Curves &amp; bands" in text
-    assert sorted(path.suffix for path in report[0].parent.iterdir() if path.is_file()) == [".html", ".md"]
+    assert sorted(path.suffix for path in report[0].parent.iterdir() if path.is_file()) == [".html", ".json", ".md"]
 
 
 def test_table_has_ours_beside_the_papers(report: tuple[Path, Path]) -> None:
@@ -176,6 +177,36 @@ def test_table_has_ours_beside_the_papers(report: tuple[Path, Path]) -> None:
     assert rows["RCNP"][3:5] == ["not run", "-0.58 ± 0.01"]
     assert rows["TNP 1"][3] == "n/a"
     assert rows["ANP 0"][3:5] == ["-0.55 ± 0.02", ""]
+
+
+def test_the_record_has_command_and_scores_of_every_run(report: tuple[Path, Path]) -> None:
+    record = json.loads(report[0].with_suffix(".json").read_text())
+    assert record["command"] == "shiftnp report small"
+    runs = {run["command"]: run for run in record["runs"]}
+    tnp = runs["shiftnp train small --model tnp --task gp-1d --preset laptop --seed 0"]
+    assert len(runs) == 4
+    assert tnp["minutes of training"] == 1.0
+    assert tnp["parameters"] > 100
+    assert tnp["model settings"]["dz"] == 8
+    assert tnp["evaluation"]["sets"]["delta-0.2"]["log_likelihood"] == {"mean": -0.52, "standard_error": 0.02}
+    assert tnp["evaluation"]["commit"] == commit()
+    assert [row["step"] for row in tnp["validation"]] == [0, 10, 20, 30]
+
+
+def test_several_seeds_have_mean_and_spread(tmp_path: Path) -> None:
+    runs = [
+        a_run(tmp_path / f"tnp-{i}", "tnp", everywhere(-0.5 - 0.01 * i), training={"seed": i}) for i in range(3)
+    ] + [a_run(tmp_path / "cnp", "cnp", everywhere(-0.9))]
+    html, _ = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
+    table = next(t for t in Page(html.read_text()).tables if "seeds" in t[0])
+    assert table[2:] == [["TNP", "3", *["-0.510 ± 0.010", "0.210 ± 0.010"] * 3]]
+    for run in runs:
+        found = read(run)
+        sets = {name: replace(entry, gap=None) for name, entry in found.sets.items()}
+        (run.folder / "evaluation.json").write_text(json.dumps(replace(found, sets=sets).to_json()))
+    html, _ = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
+    table = next(t for t in Page(html.read_text()).tables if "seeds" in t[0])
+    assert table[1:] == [["TNP", "3", *["-0.510 ± 0.010"] * 3]]
 
 
 def test_the_papers_scores_are_said_to_be_of_other_test_tasks(report: tuple[Path, Path]) -> None:
@@ -219,7 +250,7 @@ def test_settings_are_footnotes(tmp_path: Path) -> None:
 def test_the_first_column_stays_in_view(report: tuple[Path, Path]) -> None:
     text = report[0].read_text()
     tables = re.findall(r"<table>.*?</table>", text, re.DOTALL)
-    assert len(tables) == 3
+    assert len(tables) == 4
     for table in tables:
         body = table.split("<tbody>")[1]
         assert table.count('<th class="first"') == 1
@@ -261,7 +292,7 @@ def test_markdown_is_whole(report: tuple[Path, Path]) -> None:
     for picture in pictures:
         assert (report[1].parent / picture).read_bytes().startswith(b"\x89PNG")
     tables = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
-    assert len(tables) == 3
+    assert len(tables) == 4
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
 
@@ -405,6 +436,7 @@ def test_what_was_not_run_has_no_panel(tmp_path: Path, monkeypatch: pytest.Monke
 
     def keep(folder: Path, name: str, title: str, blocks: list[Any]) -> tuple[Path, Path]:
         found.update({block.name: block for block in blocks if isinstance(block, Picture)})
+        folder.mkdir()
         return folder, folder
 
     monkeypatch.setattr("shiftnp.report.write_page", keep)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,17 @@ def processor() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+@cache
+def commit() -> str | None:
+    """The git commit of this code, followed by "-dirty" if files differ from it; None outside a git checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=10", "--exclude=*", "--dirty"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
 
 
 def peak_megabytes() -> float:

@@ -80,7 +80,7 @@ class Report:
     runs: Path = Path("runs")
     """Folder that contains the runs."""
     out: Path = Path("reports")
-    """Folder for EXPERIMENT.html and EXPERIMENT.md."""
+    """Folder for EXPERIMENT.html, EXPERIMENT.md and EXPERIMENT.json."""
     tasks: int | None = None
     """Number of tasks of each test set for runs that were not evaluated yet. Default: all."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from shiftnp._io import write_json
 from shiftnp._text import printable, sentence
 from shiftnp.experiments.base import Experiment
 from shiftnp.report.lines import Line, gather
@@ -19,7 +20,8 @@ from shiftnp.report.pictures import (
     score_picture,
     sweep,
 )
-from shiftnp.report.tables import count, gap_table, measure_table, score_table
+from shiftnp.report.record import record
+from shiftnp.report.tables import count, gap_table, measure_table, score_table, seed_table
 from shiftnp.runs.results import Evaluation
 from shiftnp.runs.run import Run
 
@@ -33,7 +35,9 @@ def make_report(
     where: Path | str = "runs",
     unreadable: Sequence[str] = (),
 ) -> tuple[Path, Path]:
-    """Writes the report of an experiment, `NAME.html` and `NAME.md`, into the folder `out`, and returns both paths.
+    """Writes the report of an experiment into the folder `out`, and returns the paths of `NAME.html` and `NAME.md`.
+
+    `NAME.json` beside them has the command, the settings and all scores of each run.
 
     Args:
         runs: runs of the experiment. Those without weights and those that cannot be evaluated are left out, and the
@@ -82,13 +86,18 @@ def make_report(
     gaps = gap_table(experiment, lines)
     if gaps is not None:
         blocks += [Heading("Gap to the best possible prediction"), gaps]
+    seeds = seed_table(experiment, lines)
+    if seeds is not None:
+        blocks += [Heading("Several seeds"), seeds]
     blocks += context_pictures(experiment, done, ends)
     blocks += learning_pictures(experiment, done)
     console.print("Drawing predictions.")
     blocks += prediction_pictures(experiment, done)
     blocks += [Heading("Errors and calibration"), measure_table(done, ends)]
     blocks += calibration_picture(done, ends)
-    return write_page(out, experiment.name, experiment.title, blocks)
+    paths = write_page(out, experiment.name, experiment.title, blocks)
+    write_json(out / f"{experiment.name}.json", record(experiment, good, evaluations))
+    return paths
 
 
 def _statement(experiment: Experiment, done: Sequence[Line]) -> Items:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import mean, stdev
 
 from shiftnp.experiments.base import Column, Experiment, Figures
 from shiftnp.metrics import COVERAGE
@@ -90,6 +91,41 @@ def gap_table(experiment: Experiment, lines: Sequence[Line]) -> Table | None:
     return Table(ABOUT + [("", column.title) for column in columns], rows, [note, *_see_scores(lines)])
 
 
+def seed_table(experiment: Experiment, lines: Sequence[Line]) -> Table | None:
+    """Mean and spread over seeds of the rows that were trained several times; None if there are none."""
+    groups: dict[tuple[str, int], list[Line]] = {}
+    for line in lines:
+        if line.evaluations and line.is_finished:
+            groups.setdefault((line.row.name, line.mark), []).append(line)
+    several = [group for group in groups.values() if len(group) > 1]
+    if not several:
+        return None
+    columns = experiment.columns
+    rows = []
+    for group in several:
+        row = [Cell(group[0].title), Cell(str(len(group)))]
+        for column in columns:
+            found = [s for line in group if (s := line.summary(column)) is not None]
+            for values in ([measured(s.log_likelihood) for s in found], [measured(s.gap) for s in found]):
+                row.append(Cell(_over_seeds([v[0] for v in values if v is not None])))
+        rows.append(row)
+    if all(cell.text == "" for row in rows for cell in row[3::2]):  # no gap is known
+        rows = [[*row[:2], *row[2::2]] for row in rows]
+        head = [("", "model"), ("", "seeds"), *(("", column.title) for column in columns)]
+    else:
+        kinds = ("score", "gap")
+        head = [("", "model"), ("", "seeds"), *((column.title, kind) for column in columns for kind in kinds)]
+    note = "Mean ± standard deviation over seeds of initial weights and training data; the test tasks are the same."
+    return Table(head, rows, [note, *_see_scores([line for group in several for line in group])])
+
+
+def _over_seeds(values: Sequence[float]) -> str:
+    """Mean and standard deviation of at least two values; of one the value, of none nothing."""
+    if not values:
+        return ""
+    return show((mean(values), stdev(values) if len(values) > 1 else math.nan), 3)
+
+
 def measure_table(lines: Sequence[Line], columns: Sequence[Column]) -> Table:
     """Errors and calibration on some of the test sets."""
     rows = []
@@ -127,10 +163,10 @@ def _see_scores(lines: Sequence[Line]) -> list[str]:
 
 def measured(entry: Estimate | float | None) -> Measured | None:
     """A metric of an evaluation and its standard error; None if it is not a finite number."""
-    mean, error = (entry.mean, entry.standard_error) if isinstance(entry, Estimate) else (entry, None)
-    if mean is None or not math.isfinite(mean):
+    value, error = (entry.mean, entry.standard_error) if isinstance(entry, Estimate) else (entry, None)
+    if value is None or not math.isfinite(value):
         return None
-    return float(mean), math.nan if error is None else float(error)
+    return float(value), math.nan if error is None else float(error)
 
 
 def best(values: Sequence[Measured | None]) -> list[bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_type_hints
@@ -109,6 +110,18 @@ class RunConfig:
         """Short description of the run, for tables: row or model, preset and changes."""
         about = ", ".join(filter(None, [self.preset, *self.changes]))
         return printable(f"{self.row or self.model} ({about})" if about else (self.row or self.model))
+
+    @property
+    def command(self) -> str | None:
+        """The command that starts the same run; None if it is not one of an experiment."""
+        if self.experiment is None or self.row is None or self.preset is None:
+            return None
+        names = {entry.name for entry in dataclasses.fields(Training)}
+        changes = (change.partition("=") for change in self.changes)
+        changed = [f"--{k.replace('_', '-')} {v}" if k in names else shlex.quote(f"{k}={v}") for k, _, v in changes]
+        task = [] if self.task == self.experiment else [f"--task {self.task}"]
+        options = [f"--model {self.row}", *task, f"--preset {self.preset}", f"--seed {self.training.seed}", *changed]
+        return f"shiftnp train {self.experiment} {' '.join(options)}"
 
     def to_json(self) -> dict[str, Any]:
         """The configuration as plain data."""

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from shiftnp._io import write_json
-from shiftnp._machine import processor
+from shiftnp._machine import commit, processor
 from shiftnp._progress import progress
 from shiftnp._registry import choose
 from shiftnp.baselines.gp import GPBaseline
@@ -217,6 +217,7 @@ def describe(run: Run, tasks: int | None, device: torch.device | str) -> Evaluat
             torch=str(torch.__version__),
         ),
         sets={},
+        commit=commit(),
     )
 
 

@@ -134,6 +134,7 @@ class Evaluation:
         tasks: requested number of tasks of each test set; None: all.
         machine: the machine that the evaluation ran on.
         sets: metrics of each test set, by its name.
+        commit: the git commit of the code that evaluated; None outside a git checkout.
     """
 
     label: str
@@ -150,6 +151,7 @@ class Evaluation:
     tasks: int | None
     machine: Machine
     sets: dict[str, SetSummary]
+    commit: str | None = None
 
     @property
     def is_finished(self) -> bool:
