@@ -39,7 +39,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "TE-TNP, rotary, period search": (
         "te-tnp",
-        {**SIZE, "kernel": {"name": "rotary", "period_search": 32}, "location_update": False},
+        {**SIZE, "kernel": {"name": "rotary", "period_search": 64}, "location_update": False},
     ),
 }
 TRAINING = Training(steps=2000, learning_rate=2e-3, schedule="cosine", warmup=100, valid_every=1000, valid_tasks=64)

@@ -186,7 +186,7 @@ def main() -> None:
         "what": "TE-TNP, rotary kernel, with and without period search: log-likelihood per target, gap to the ceiling",
         "command": "python benchmarks/period_search.py " + " ".join(r.folder.name for f in runs.values() for r in f),
         "seeds": {row: [run.config.training.seed for run in found] for row, found in runs.items()},
-        "steps": {row: [run.config.training.steps for run in found] for row, found in runs.items()},
+        "training": {row: [run.config.command for run in found] for row, found in runs.items()},
         "seed of the data": SEED,
         "machine": machine(),
         "gp-1d": {"all": compare(on_test, best), **by_kernel},

@@ -55,35 +55,30 @@ def test_speeds_are_the_measured_ones():
         assert f"{largest['encode'] + largest['predict']:.1f} s and {largest['megabytes']:.0f} MB" in README
 
 
-def steps_of(run):
-    return run["curve"][-1]["step"]
-
-
 def test_the_page_on_the_rotary_kernel_tells_what_was_measured():
     page = (ROOT / "docs/rotary.md").read_text()
-    for name, run in json.loads((ROOT / "results/rotary-gp-1d.json").read_text())["runs"].items():
-        gaps, tests = {row["step"]: row["gap"] for row in run["curve"]}, []
-        for delta in ("delta-0.0", "delta-1.0") if run["sets"] else ():
-            score, gap = run["sets"][delta]["log_likelihood"], run["sets"][delta]["gap"]
-            tests.append(f"{score['mean']:.3f} ± {score['standard_error']:.3f} | {gap['mean']:.3f}")
-        half, end = (f"{gaps[250]:.3f}" if 250 in gaps else ""), f"{list(gaps.values())[-1]:.3f}"
-        assert f"| {name} | {half} | {end} | {' | '.join(tests or ['', '', '', ''])} |" in page
-    long = max(json.loads((ROOT / "results/rotary-gp-1d.json").read_text())["runs"].values(), key=steps_of)
-    score, gap = long["sets"]["delta-0.0"]["log_likelihood"], long["sets"]["delta-0.0"]["gap"]["mean"]
+    search = json.loads((ROOT / "results/period-search.json").read_text())
+    for table in (*search["gp-1d"].values(), *search["other functions"].values()):
+        cells = []
+        for row in ("te-tnp-rotary", "te-tnp-rotary-control"):
+            gap = table[row].get("gap")
+            shown = "" if gap is None else f"{gap['mean']:.3f} ± {gap['standard error']:.3f}"
+            cells += [f"{table[row]['log-likelihood']['mean']:.3f}", shown]
+        gain = table["gain by the period search"]
+        assert f"| {' | '.join(cells)} | {gain['mean']:+.3f} ± {gain['standard error']:.3f} |" in page
+    ours, control = (search["gp-1d"]["all"][row] for row in ("te-tnp-rotary", "te-tnp-rotary-control"))
     prose = " ".join(README.split())
-    assert f"after {long['minutes']:.0f} minutes on two cores it scores" in prose
-    assert f"{score['mean']:.3f} ± {score['standard_error']:.3f} on `gp-1d`, {gap:.3f} below the best" in prose
-    for run in json.loads((ROOT / "results/rotary-search.json").read_text())["runs"]:
-        about = run["what"] + (" (trained on periodic tasks alone)" if run["trained on"] == "periodic" else "")
-        gaps = f"{run['gap']:.3f} | {run['gap by kernel']['periodic']:.3f}"
-        assert f"| {about} | {run['steps']} | {run['training targets']} | {gaps} |" in page
+    assert f"scores {ours['log-likelihood']['mean']:.3f} on `gp-1d` after 1,200 steps" in prose
+    assert all("--steps 1200 " in command for commands in search["training"].values() for command in commands)
+    assert f"{ours['gap']['mean']:.3f} below the best possible Gaussian on the same tasks" in prose
+    assert f"{control['gap']['mean']:.3f} below it without the search" in prose
     for dx, models in json.loads((ROOT / "results/rotary-inputs.json").read_text())["valid"].items():
         assert f"| {dx} | {models['tnp']:.3f} | {models['te-tnp']:.3f} |" in page
     for name, scores in json.loads((ROOT / "results/larger-domains.json").read_text())["scores"].items():
         row = " | ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in scores.values())
         assert f"| {'knows the kernel (`GPOracle`)' if name == 'oracle' else name} | {row} |" in page
     steps = json.loads((ROOT / "results/attention.json").read_text())["steps"]
-    for name in ("TE-TNP, rotary", "TE-TNP, rotary, period search", "TE-PT-TNP-32, rotary"):
+    for name in ("TE-TNP, rotary", "TE-PT-TNP-32, rotary"):
         assert f"{steps[name]['median'] / steps['TNP']['median']:.2f} times" in page
 
 

@@ -34,7 +34,7 @@ from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.gp import GPTask
 
 ROTARY = {"kernel": "rotary", "location_update": False}
-PERIOD_SEARCH = {"kernel": {"name": "rotary", "period_search": 64}, "location_update": False}
+PERIOD_SEARCH = {"kernel": {"name": "rotary", "period_search": 256}, "location_update": False}
 CASES: dict[str, tuple[str, dict[str, Any], str, Precision]] = {
     # name: model, its settings, backend of the paper's kernel, precision
     "TNP": ("tnp", {}, "tiled", "float32"),
