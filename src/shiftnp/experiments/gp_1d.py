@@ -7,9 +7,9 @@
 
 The preset `laptop` trains models of `D_z` 32, 4 heads of 8 and 3 layers for 10,000 steps. On one thread of an idle AMD
 EPYC (AVX-512) a step takes 0.10 s for TE-TNP and TE-PT-TNP-M32, 0.06 s with the rotary kernel and 0.02 s for TNP, so
-that 10,000 steps take 17, 10 and 4 minutes. `te-tnp-rotary` has the paper's size and 20,000 steps of 0.27 s: 90 minutes. At
-the paper's size on two threads of an AVX2 processor: results/train-times.json. The paper: 19 hours for TE-TNP and 8 for
-TNP on a GPU (500 epochs at the pace of its first 200).
+that 10,000 steps take 17, 10 and 4 minutes. `te-tnp-rotary` has the paper's size and 20,000 steps of 0.27 s: 90
+minutes. At the paper's size on two threads of an AVX2 processor: results/train-times.json. The paper: 19 hours for
+TE-TNP and 8 for TNP on a GPU (500 epochs at the pace of its first 200).
 
 Log-likelihood to expect at Delta = 0, nats per target: TE-TNP -0.47 ± 0.01 after 500,000 steps, in the paper; with the
 preset `laptop` see results/runs/gp-1d. The paper's test tasks are not ours: on ours the best Gaussian prediction scores
