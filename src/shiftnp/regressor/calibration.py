@@ -34,13 +34,13 @@ class Scores(NamedTuple):
     """Cross-validated scores of one output, after calibration: mean over held-out observations, in its own units.
 
     Attributes:
-        count: number of held-out observations.
+        held_out: number of held-out observations.
         crps: continuous ranked probability score.
         log_likelihood: log density.
         coverage: fraction within the central 90 % interval.
     """
 
-    count: int
+    held_out: int
     crps: float
     log_likelihood: float
     coverage: float

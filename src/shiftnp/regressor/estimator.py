@@ -255,9 +255,8 @@ class Regressor(Estimator):
                     f"Joint samples need at most {self.neighbours} observations, 512 targets and no period, got "
                     f"{len(self._x)} observations and {len(targets.values)} targets: use joint=False."
                 )
-            u = self._box.coordinates(targets.values)
-            scales, spreads = self.scales_, self.spread_factors_
-            drawn = sample_jointly(self._model, self._tiles, self._y, scales, spreads, u, int(n), generator).numpy()
+            fitted = self._model, self._tiles, self._y, self.scales_, self.spread_factors_
+            drawn = sample_jointly(*fitted, self._box.coordinates(targets.values), int(n), generator).numpy()
         return drawn[..., 0] if self._flat else drawn
 
     def log_likelihood(self, X: Any, y: Any) -> float:
@@ -312,7 +311,7 @@ class Regressor(Estimator):
             )
             lines.append(
                 "90 % intervals cover: "
-                + each(lambda o: f"{found[o].coverage:.0%} of {found[o].count}")
+                + each(lambda o: f"{found[o].coverage:.0%} of {found[o].held_out}")
                 + (f" (spread x{each(lambda o: f'{self.spread_factors_[o]:.2f}')})" if self.calibrate else "")
             )
         return "\n".join([*lines, f"seconds: {self.seconds_:.2f}"])
@@ -374,8 +373,8 @@ class Regressor(Estimator):
         if result is None:  # no targets: an empty prediction tells the number of statistics
             none = torch.zeros(k, 0, 1, dtype=torch.float64)
             empty = Mixture(none, none, none)
-            values = statistic(empty, np.zeros(0, int)) if with_rows else statistic(empty)
-            result = np.empty((len(values), 0, k))
+            nothing = statistic(empty, np.zeros(0, int)) if with_rows else statistic(empty)
+            result = np.empty((len(nothing), 0, k))
         return result
 
     def _like(self, values: Float[np.ndarray, "n k"], targets: Table) -> Any:

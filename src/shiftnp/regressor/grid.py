@@ -45,21 +45,21 @@ def predict_grid(model: Regressor, axes: Mapping[str, Any], quantiles: Sequence[
         name: (name, model._inputs.restore(j, p), model._inputs.attributes.get(name, {}))
         for j, (name, p) in enumerate(zip(names, points, strict=True))
     }
-    cells = values.reshape(len(values), *shape, outputs)
+    found = values.reshape(len(values), *shape, outputs)
     if model._flat:
-        cells = cells[..., 0]
+        found = found[..., 0]
     else:
         dims.append("output")
         coordinates["output"] = list(model._outputs.names)
     about = model._outputs.attributes.get(model._outputs.names[0], {}) if model._flat else {}
     label = about.get("long_name", model._outputs.names[0]) if model._flat else "outputs"
     fields = {
-        "mean": (dims, cells[0], {**about, "long_name": f"mean of {label}"}),
-        "std": (dims, cells[1], {**about, "long_name": f"standard deviation of {label}"}),
+        "mean": (dims, found[0], {**about, "long_name": f"mean of {label}"}),
+        "std": (dims, found[1], {**about, "long_name": f"standard deviation of {label}"}),
     }
     if quantiles:
         coordinates["quantile"] = list(map(float, quantiles))
-        fields["quantiles"] = (["quantile", *dims], cells[2:], {**about, "long_name": f"quantiles of {label}"})
+        fields["quantiles"] = (["quantile", *dims], found[2:], {**about, "long_name": f"quantiles of {label}"})
     attributes = {
         "title": f"{', '.join(model._outputs.names)} predicted from {len(model._x)} observations",
         "source": f"shiftnp {shiftnp.__version__}, Regressor",

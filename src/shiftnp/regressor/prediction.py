@@ -63,7 +63,7 @@ def _predict_block(
     slots = int((weights > 0).sum(1).max())
     most = max(len(s.factors) for s in scales)
     result: Mixture | None = None
-    for anchor in np.flatnonzero((weights > 0).any(0)):
+    for anchor in map(int, np.flatnonzero((weights > 0).any(0))):
         here = np.flatnonzero(weights[:, anchor] > 0)
         context, xc = tiles.context(anchor)
         part = predict_rows(

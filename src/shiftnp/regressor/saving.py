@@ -44,6 +44,11 @@ class SavedColumns:
     given: bool
     attributes: dict[str, dict[str, Any]]
 
+    @staticmethod
+    def of(columns: Columns) -> SavedColumns:
+        """Columns as plain data."""
+        return SavedColumns(columns.names, columns.kinds, columns.given, plain(columns.attributes))
+
     def columns(self) -> Columns:
         """The columns again."""
         if not all(kind in ("number", "date", "duration") for kind in self.kinds):
@@ -86,15 +91,12 @@ def save(model: Regressor, folder: Path) -> None:
     parameters = {
         name: value for name, value in model.get_params().items() if name not in ("period", "weights", "device")
     }
-    parameters["scales"] = plain(parameters["scales"])
     content = Saved(
         FORMAT,
         shiftnp.__version__,
         {name: plain(value) for name, value in parameters.items()},
-        *(
-            SavedColumns(c.names, c.kinds, c.given, {k: plain(v) for k, v in c.attributes.items()})
-            for c in (model._inputs, model._outputs)
-        ),
+        SavedColumns.of(model._inputs),
+        SavedColumns.of(model._outputs),
         model._flat,
         model._box.centre,
         model._box.unit,

@@ -23,11 +23,14 @@ from shiftnp.regressor.passes import predict_rows, tensor
 from shiftnp.regressor.tiles import Tiles
 
 ENOUGH = 256
-"""Number of held-out observations after which no more folds are evaluated."""
+"""Number of held-out observations after which no more folds are evaluated; twice as many if they surround several
+anchors, which may differ."""
 FEW = 64
 """Number of held-out observations on which all candidates are compared."""
 PARTS = 4
 """Parts of the observations around an anchor, at least, of which one is held out."""
+BEYOND = 1
+"""Number of times that the range of common factors is extended."""
 FLOOR = 0.05
 """Lower bound of the standard deviation of a fold, as a fraction of that of all data: a fold of a few observations may
 have equal ones by chance."""
@@ -35,6 +38,9 @@ TEMPERATURE = 1.0
 """Divides the log-likelihoods before candidates are weighted."""
 LEAST, MOST = 1e-2, 5
 """Candidates of a smaller weight, or beyond that number, are dropped."""
+MANY = 512
+"""Number of observations beyond which only the two best candidates are scored on all folds, since each fold is large.
+With four times as many, the best is used alone: likelihoods are then far apart."""
 
 
 class Fold(NamedTuple):
@@ -59,17 +65,19 @@ def make_folds(tiles: Tiles, parts: int, rng: np.random.Generator) -> list[Fold]
     parts = parts if anchors == 1 else max(PARTS, -(-parts // anchors))
     held_out = []
     for anchor in rng.permutation(anchors)[: -(-ENOUGH // PARTS)]:
-        members = np.flatnonzero(nearest == anchor)
+        # With many observations from half of the context, of which the anchor's own are a quarter.
+        own = n <= tiles.most
+        members = np.flatnonzero(nearest == anchor) if own else tiles.nearby(int(anchor), tiles.most // 2)
         places = rng.permutation(np.unique(place[members]))
         for part in np.array_split(places, min(parts, len(places))) if len(places) else []:
-            held_out.append((anchor, members[np.isin(place[members], part)]))
+            held_out.append((int(anchor), members[np.isin(place[members], part)]))
     folds: list[Fold] = []
     for i in rng.permutation(len(held_out)):
         anchor, rows = held_out[i]
         context, xc = tiles.context(anchor)
         keep = ~np.isin(context, rows)
         folds.append(Fold(context[keep], xc[keep], rows, tiles.relative(anchor, tiles.u[rows])))
-        if sum(len(fold.held_out) for fold in folds) >= ENOUGH:
+        if sum(len(fold.held_out) for fold in folds) >= (ENOUGH if n <= tiles.most else 2 * ENOUGH):
             break
     return folds
 
@@ -142,7 +150,14 @@ def search(
 
     found = score(model, first, y, [common] * outputs)
     if len(factors) > 1:
-        along = (factors[1] / factors[0]) ** np.concatenate([np.eye(dx), -np.eye(dx)])
+        ratio = factors[1] / factors[0]
+        for _ in range(BEYOND):
+            ways = [outwards(f) for f in found]
+            if not any(ways):
+                break
+            steps = ratio ** np.arange(1, 4)[:, None] * np.ones(dx)
+            found = add(found, [f.best * (steps**w if w else steps[:0]) for f, w in zip(found, ways, strict=True)])
+        along = ratio ** np.concatenate([np.eye(dx), -np.eye(dx)])
         if dx == 1:
             found = add(found, [f.best * along**0.5 for f in found])
         else:
@@ -151,11 +166,19 @@ def search(
             centres = [ahead(f, m.factors[-2 * dx :], m.score[-2 * dx :]) for f, m in zip(before, found, strict=True)]
             around = [new(np.concatenate([c[None], c * along]), f.factors) for c, f in zip(centres, found, strict=True)]
             found = add(found, around)
-    found = [f.top(MOST) for f in found]
+    found = [f.top(MOST if len(y) <= MANY else 2) for f in found]
     if rest:
         more = score(model, rest, y, [f.factors for f in found])
         found = [f.extend(m) for f, m in zip(found, more, strict=True)]
+    if len(y) > 4 * MANY:
+        found = [f.top(1) for f in found]
     return [weigh(f, held_out_outputs(folds, y[:, o])) for o, f in enumerate(found)]
+
+
+def outwards(found: _Scored) -> int:
+    """1 if the best common factor is the largest, -1 if it is the smallest, else 0."""
+    best, known = found.best[0], found.factors[:, 0]
+    return int(best == known.max()) - int(best == known.min())
 
 
 def ahead(found: _Scored, steps: Float[np.ndarray, "t dx"], scores: Float[Tensor, " t"]) -> Float[np.ndarray, " dx"]:

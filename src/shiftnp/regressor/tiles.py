@@ -19,8 +19,8 @@ from shiftnp.regressor.box import wrap
 
 SECTORS = 4
 """Anchors around a periodic input, at least."""
-LEAF = 128
-"""Observations for each anchor, at most, if there are too many for one context."""
+SHARE = 4
+"""With more observations than a context has room for, an anchor for each such part of a context."""
 BLEND = 0.5
 """An anchor has an influence up to this fraction beyond the distance of the nearest one."""
 CHUNK = 4096
@@ -53,7 +53,7 @@ class Tiles:
     ) -> Tiles:
         """One anchor in the centre if a single context has room for all observations, else one for each of the groups
         into which the data are split, along the longer side and in the middle, again and again."""
-        v, turn = u * metric, period * metric
+        v, turn, leaf = u * metric, period * metric, most // SHARE
         periodic = np.flatnonzero(np.isfinite(turn))
         anchors = []
         for sector in product(range(SECTORS), repeat=len(periodic)):
@@ -64,12 +64,12 @@ class Tiles:
                 continue
             off = np.abs(wrap(v - middle, turn))[:, periodic]
             members = np.flatnonzero((off <= turn[periodic] / SECTORS / 2).all(1))
-            if len(members) <= LEAF:  # in the middle of the sector, so that anchors surround the circle
+            if len(members) <= leaf:  # in the middle of the sector, so that anchors surround the circle
                 centre = v[members].mean(0) if len(members) else v.mean(0)
                 centre[periodic] = middle[periodic]
                 anchors.append(centre)
             else:
-                anchors += [v[leaf].mean(0) for leaf in split(v, members, -(-len(members) // LEAF))]
+                anchors += [v[rows].mean(0) for rows in split(v, members, -(-len(members) // leaf))]
         return Tiles(u, metric, period, most, np.array(anchors) / metric)
 
     def context(self, anchor: int) -> tuple[Int[np.ndarray, " c"], Float[np.ndarray, "c dx"]]:
@@ -87,6 +87,11 @@ class Tiles:
             rows, d = rows[near], d[near]
         order = np.argsort(rows, kind="stable")
         return rows[order], d[order]
+
+    def nearby(self, anchor: int, count: int) -> Int[np.ndarray, " c"]:
+        """Indices of the observations nearest to an anchor, in ascending order."""
+        d = self.relative(anchor, self.u) * self.metric
+        return np.sort(np.argpartition((d**2).sum(1), count - 1)[:count])
 
     def relative(self, anchor: int, u: Float[np.ndarray, "m dx"]) -> Float[np.ndarray, "m dx"]:
         """Coordinates of targets relative to an anchor."""
