@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Self
+from typing import Any
 
 from shiftnp._registry import choose
 
@@ -34,7 +34,7 @@ class Estimator:
         """The constructor's arguments."""
         return {name: getattr(self, name) for name in self._names()}
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: Any) -> Estimator:
         """Changes arguments of the constructor."""
         for name, value in params.items():
             choose(name, dict.fromkeys(self._names()), f"argument of {type(self).__name__}")

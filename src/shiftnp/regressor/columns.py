@@ -66,16 +66,21 @@ class Table:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
+def loaded(package: str) -> Any:
+    """An optional package if it has been imported, which it has if data are of one of its classes; else None."""
+    return sys.modules.get(package)
+
+
 def is_pandas(data: Any) -> bool:
     """Whether data are a pandas DataFrame or Series."""
-    return "pandas" in sys.modules and isinstance(data, (sys.modules["pandas"].DataFrame, sys.modules["pandas"].Series))
+    pd = loaded("pandas")
+    return pd is not None and isinstance(data, (pd.DataFrame, pd.Series))
 
 
 def is_xarray(data: Any) -> bool:
     """Whether data are an xarray Dataset or DataArray."""
-    return "xarray" in sys.modules and isinstance(
-        data, (sys.modules["xarray"].Dataset, sys.modules["xarray"].DataArray)
-    )
+    xr = loaded("xarray")
+    return xr is not None and isinstance(data, (xr.Dataset, xr.DataArray))
 
 
 def read(data: Any, what: str, prefix: str, known: Columns | None = None, dates: bool = True) -> Table:
@@ -174,7 +179,7 @@ def _match(columns: Columns, known: Columns, what: str) -> None:
 
 def _plain(column: Any) -> np.ndarray:
     """A pandas column as a numpy array; moments with a time zone in UTC."""
-    pd = sys.modules["pandas"]
+    pd = loaded("pandas")
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         column = column.dt.tz_convert("UTC").dt.tz_localize(None)
     if pd.api.types.is_bool_dtype(column) or not pd.api.types.is_numeric_dtype(column):
@@ -241,8 +246,8 @@ def _is_number(value: Any) -> bool:
 def _dates(values: np.ndarray, what: str) -> Float[np.ndarray, " n"]:
     """ISO dates as days since 1970-01-01."""
     try:
-        if "pandas" in sys.modules:
-            moments = sys.modules["pandas"].to_datetime(values, format="ISO8601", utc=True).tz_localize(None).to_numpy()
+        if (pd := loaded("pandas")) is not None:
+            moments = pd.to_datetime(values, format="ISO8601", utc=True).tz_localize(None).to_numpy()
         else:
             moments = np.array([v if v is not None and v == v else "NaT" for v in values], "datetime64[us]")
     except (ValueError, TypeError, OverflowError) as error:
@@ -341,10 +346,10 @@ def like(values: Float[np.ndarray, "n k"], targets: Table, names: Sequence[str],
         shape = targets.like
         if flat:
             return shape.copy(data=values[:, 0].reshape(shape.shape)).rename(names[0])
-        xr = sys.modules["xarray"]
+        xr = loaded("xarray")
         fields = [shape.copy(data=column.reshape(shape.shape)) for column in values.T]
         return xr.concat(fields, xr.IndexVariable("output", list(names)))
-    pd = sys.modules["pandas"]
+    pd = loaded("pandas")
     if flat:
         return pd.Series(values[:, 0], index=targets.like, name=names[0])
     return pd.DataFrame(values, index=targets.like, columns=list(names))
@@ -353,9 +358,9 @@ def like(values: Float[np.ndarray, "n k"], targets: Table, names: Sequence[str],
 def join(parts: Sequence[Any], values: Sequence[float], name: str) -> Any:
     """Several results in the form of pandas or xarray as one: columns, or a new last dimension, with these values."""
     if is_xarray(parts[0]):
-        xr = sys.modules["xarray"]
+        xr = loaded("xarray")
         return xr.concat(parts, xr.IndexVariable(name, list(values))).transpose(..., name)
-    pd = sys.modules["pandas"]
+    pd = loaded("pandas")
     if parts[0].ndim == 1:
         return pd.concat([part.rename(value) for part, value in zip(parts, values, strict=True)], axis=1)
     return pd.concat(dict(zip(values, parts, strict=True)), axis=1).swaplevel(axis=1)[list(parts[0].columns)]
@@ -377,4 +382,5 @@ def frame(
 
 def is_pandas_index(index: Any) -> bool:
     """Whether an object is a pandas index."""
-    return "pandas" in sys.modules and isinstance(index, sys.modules["pandas"].Index)
+    pd = loaded("pandas")
+    return pd is not None and isinstance(index, pd.Index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +46,7 @@ class Regressor(Estimator):
         folds: number of folds of the cross-validation.
         scales: number of common factors of the inputs to try first, between 1/3 and 3, or these factors; 1: no search.
         neighbours: number of observations that a prediction uses, at most.
-        weights: folder of pretrained weights; None: those in the package.
+        weights: folder of pretrained weights, see `shiftnp.regressor.pretrained`; None: those in the package.
         seed: seed of the folds and of samples.
         device: device of the model, such as "cuda"; None: the CPU.
         dtype: precision of the model, "float32" or "float64".
@@ -85,7 +85,7 @@ class Regressor(Estimator):
 
     # --- fitting -------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None) -> Regressor:
         """Stores the observations and chooses scales and spread; no gradient steps.
 
         Args:
@@ -97,7 +97,7 @@ class Regressor(Estimator):
         factors = self._check_arguments()
         inputs, outputs = self._read(X, y)
         dx = inputs.values.shape[1]
-        folder = weights.pretrained(dx) if self.weights is None else self.weights
+        folder = weights.pretrained(dx, self.weights)
         model = weights.load(folder, self.device or "cpu", DTYPES[self.dtype])
         if model.dx != dx:
             raise ValueError(f"The weights in {folder} are for {model.dx} inputs, and X has {dx}.")
@@ -116,7 +116,7 @@ class Regressor(Estimator):
         self.seconds_ = time.perf_counter() - start
         return self
 
-    def update(self, X: Any, y: Any = None) -> Self:
+    def update(self, X: Any, y: Any = None) -> Regressor:
         """Adds observations. Scales and spread stay as `fit` has chosen them."""
         self._check_fitted()
         inputs, outputs = self._read(X, y, self._inputs, self._outputs)

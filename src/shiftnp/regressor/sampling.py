@@ -28,7 +28,7 @@ def sample_jointly(
     u: Float[np.ndarray, "m dx"],
     n: int,
     generator: torch.Generator,
-) -> Float[Tensor, "n m k"]:
+) -> Float[Tensor, "functions m k"]:
     """`n` functions at the targets, noise included; outputs are independent of each other.
 
     Every function has one of the scales, drawn by their weights, and its own order of targets.

@@ -29,8 +29,8 @@ FEW = 64
 """Number of held-out observations on which all candidates are compared."""
 PARTS = 4
 """Parts of the observations around an anchor, at least, of which one is held out."""
-BEYOND = 1
-"""Number of times that the range of common factors is extended."""
+STEP = 3 ** (1 / 3)
+"""Ratio of neighbouring candidates, beyond the common factors and along single inputs."""
 FLOOR = 0.05
 """Lower bound of the standard deviation of a fold, as a fraction of that of all data: a fold of a few observations may
 have equal ones by chance."""
@@ -150,14 +150,11 @@ def search(
 
     found = score(model, first, y, [common] * outputs)
     if len(factors) > 1:
-        ratio = factors[1] / factors[0]
-        for _ in range(BEYOND):
-            ways = [outwards(f) for f in found]
-            if not any(ways):
-                break
-            steps = ratio ** np.arange(1, 4)[:, None] * np.ones(dx)
+        ways = [outwards(f) for f in found]
+        if any(ways):
+            steps = STEP ** np.arange(1, 4)[:, None] * np.ones(dx)
             found = add(found, [f.best * (steps**w if w else steps[:0]) for f, w in zip(found, ways, strict=True)])
-        along = ratio ** np.concatenate([np.eye(dx), -np.eye(dx)])
+        along = STEP ** np.concatenate([np.eye(dx), -np.eye(dx)])
         if dx == 1:
             found = add(found, [f.best * along**0.5 for f in found])
         else:

@@ -28,20 +28,27 @@ MOST_INPUTS = 3
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 
-def pretrained(dx: int) -> Path:
-    """The folder of the shipped weights for `dx` inputs; raises an error if there is none."""
+def pretrained(dx: int, folder: Path | str | None = None) -> Path:
+    """The folder of the weights for `dx` inputs; raises an error if there is none.
+
+    Args:
+        folder: a folder with weights, or with one such folder for each number of inputs, named 1d, 2d and 3d. None: the
+            weights in the package.
+    """
     if not 1 <= dx <= MOST_INPUTS:
         raise ValueError(
             f"Regressor takes 1 to {MOST_INPUTS} inputs, got {dx}: choose the columns that matter most, such as the "
             "coordinates and one covariate."
         )
-    folder = SHIPPED / f"{dx}d"
-    if not (folder / CONFIG).is_file():
+    if folder is not None:
+        inside = Path(folder).expanduser() / f"{dx}d"
+        return inside if inside.is_dir() else Path(folder).expanduser()
+    if not (SHIPPED / f"{dx}d" / CONFIG).is_file():
         raise FileNotFoundError(
             f"This installation has no pretrained weights for {dx} input{'s' if dx > 1 else ''}: name a folder with "
             "Regressor(weights=...), or install a version of shiftnp that ships them."
         )
-    return folder
+    return SHIPPED / f"{dx}d"
 
 
 def write_pretrained(folder: Path, model: NeuralProcess, card: str, dtype: torch.dtype = torch.float16) -> None:
@@ -67,7 +74,7 @@ def as_stored(t: Tensor, dtype: torch.dtype) -> Tensor:
 def load(folder: Path | str, device: str = "cpu", dtype: torch.dtype = torch.float32) -> NeuralProcess:
     """The model in a folder of pretrained weights, in evaluation mode. The last ones are kept in memory, so do not
     change their weights."""
-    folder = Path(folder).expanduser()
+    folder = Path(folder)
     if not (folder / CONFIG).is_file() or not (folder / WEIGHTS).is_file():
         lacking = CONFIG if not (folder / CONFIG).is_file() else WEIGHTS
         what = f"has no {lacking}" if folder.is_dir() else "does not exist"
