@@ -419,7 +419,8 @@ import json, warnings
 warnings.simplefilter("ignore")
 from sklearn.utils.estimator_checks import check_estimator
 from shiftnp import Regressor
-results = check_estimator(Regressor(weights={str(folder())!r}, scales=1, folds=2), on_fail=None, on_skip=None)
+model = Regressor(weights={str(folder())!r}, dtype="float64", scales=1, folds=2)
+results = check_estimator(model, on_fail=None, on_skip=None)
 def reasons(error):
     return [] if error is None else [str(error), *reasons(error.__cause__)]
 print(json.dumps([(r["check_name"], r["status"], reasons(r["exception"])) for r in results]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 from dataclasses import asdict, dataclass
@@ -66,6 +67,26 @@ class SavedScales:
 
 
 @dataclass(frozen=True)
+class SavedScores:
+    """`Scores` as plain data; None for those that are not known."""
+
+    held_out: int
+    crps: float | None
+    log_likelihood: float | None
+    coverage: float | None
+
+    @staticmethod
+    def of(scores: Scores) -> SavedScores:
+        """Scores as plain data."""
+        return SavedScores(scores.held_out, *(None if math.isnan(value) else value for value in scores[1:]))
+
+    def scores(self) -> Scores:
+        """The scores again."""
+        values = (self.crps, self.log_likelihood, self.coverage)
+        return Scores(self.held_out, *(math.nan if value is None else value for value in values))
+
+
+@dataclass(frozen=True)
 class Saved:
     """The content of `regressor.json`."""
 
@@ -79,7 +100,7 @@ class Saved:
     unit: tuple[float, ...]
     period: tuple[float | None, ...]
     scales: tuple[SavedScales, ...]
-    scores: tuple[dict[str, float], ...] | None
+    scores: tuple[SavedScores, ...] | None
     dropped: int
     seconds: float
 
@@ -105,7 +126,7 @@ def save(model: Regressor, folder: Path) -> None:
             SavedScales(tuple(map(tuple, s.factors.tolist())), tuple(s.weights.tolist()), f)
             for s, f in zip(model.scales_, model.spread_factors_, strict=True)
         ),
-        None if model.scores_ is None else tuple(s._asdict() for s in model.scores_),
+        None if model.scores_ is None else tuple(map(SavedScores.of, model.scores_)),
         model.dropped_,
         model.seconds_,
     )
@@ -150,7 +171,7 @@ def load(cls: type[Regressor], folder: Path) -> Regressor:
         model.scales_ = [
             Scales(np.array(s.factors), torch.tensor(s.weights, dtype=torch.float64)) for s in saved.scales
         ]
-        model.scores_ = None if saved.scores is None else [Scores(**s) for s in saved.scores]  # type: ignore[arg-type]
+        model.scores_ = None if saved.scores is None else [s.scores() for s in saved.scores]
     except (ValueError, LookupError, TypeError, OSError, RecursionError) as error:
         raise ValueError(f"{folder} is damaged or of another version of shiftnp ({first_line(error)}).") from error
     model._model = weights.load(folder / WEIGHTS, "cpu", torch.float64 if model.dtype == "float64" else torch.float32)
