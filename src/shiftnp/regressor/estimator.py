@@ -46,6 +46,8 @@ class Regressor(Estimator):
         folds: number of folds of the cross-validation.
         scales: number of common factors of the inputs to try first, between 1/3 and 3, or these factors; 1: no search.
         neighbours: number of observations that a prediction uses, at most.
+        variants: 1, 2 or 4: predictions are averaged over as many variants of the data, with inputs or outputs
+            reflected and inputs exchanged. Slower in proportion; always 1 with more observations than `neighbours`.
         weights: folder of pretrained weights, see `shiftnp.regressor.pretrained`; None: those in the package.
         seed: seed of the folds and of samples.
         device: device of the model, such as "cuda"; None: the CPU.
@@ -68,6 +70,7 @@ class Regressor(Estimator):
         folds: int = 8,
         scales: int | Sequence[float] = 7,
         neighbours: int = 512,
+        variants: int = 2,
         weights: str | Path | None = None,
         seed: int = 0,
         device: str | None = None,
@@ -78,6 +81,7 @@ class Regressor(Estimator):
         self.folds = folds
         self.scales = scales
         self.neighbours = neighbours
+        self.variants = variants
         self.weights = weights
         self.seed = seed
         self.device = device
@@ -101,6 +105,7 @@ class Regressor(Estimator):
         model = weights.load(folder, self.device or "cpu", DTYPES[self.dtype])
         if model.dx != dx:
             raise ValueError(f"The weights in {folder} are for {model.dx} inputs, and X has {dx}.")
+        period = columns.periods(self.period, inputs.columns)
         self.n_features_in_ = dx
         if inputs.columns.given:
             self.feature_names_in_ = np.array(inputs.columns.names, dtype=object)
@@ -110,7 +115,7 @@ class Regressor(Estimator):
         self._model = model
         self.dropped_ = 0
         self._store(inputs.values, outputs.values)
-        self._box = Box.around(self._x, columns.periods(self.period, self._inputs), self.neighbours)
+        self._box = Box.around(self._x, period, self.neighbours)
         self.scales_, self.spread_factors_, self.scores_ = self._search(factors)
         self._make_tiles()
         self.seconds_ = time.perf_counter() - start
@@ -120,7 +125,10 @@ class Regressor(Estimator):
         """Adds observations. Scales and spread stay as `fit` has chosen them."""
         self._check_fitted()
         inputs, outputs = self._read(X, y, self._inputs, self._outputs)
+        empty = not len(self._x)
         self._store(np.concatenate([self._x, inputs.values]), np.concatenate([self._y, outputs.values]))
+        if empty:  # their units were arbitrary
+            self._box = Box.around(self._x, self._box.period, self.neighbours)
         self._make_tiles()
         return self
 
@@ -147,6 +155,8 @@ class Regressor(Estimator):
         """Raises a ValueError for invalid arguments of the constructor; returns the common factors to try first."""
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
+        if self.variants not in (1, 2, 4):
+            raise ValueError(f"variants must be 1, 2 or 4, got {self.variants!r}.")
         for name, least in (("folds", 2), ("neighbours", 16), ("seed", 0)):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
@@ -172,7 +182,7 @@ class Regressor(Estimator):
     def _search(self, factors: Float[np.ndarray, " s"]) -> tuple[list[Scales], list[float], list[Scores] | None]:
         tiles = Tiles.make(self._box.coordinates(self._x), np.ones(self._model.dx), self._box.wrapping, self.neighbours)
         folds = make_folds(tiles, self.folds, np.random.default_rng(self.seed))
-        found = search(self._model, folds, self._y, factors)
+        found = search(self._model, folds, self._y, factors, self._variants)
         spreads, results = [1.0] * len(found), []
         for o, scale in enumerate(found):
             if scale.held_out is None or scale.y is None:
@@ -256,7 +266,8 @@ class Regressor(Estimator):
                     f"{len(self._x)} observations and {len(targets.values)} targets: use joint=False."
                 )
             fitted = self._model, self._tiles, self._y, self.scales_, self.spread_factors_
-            drawn = sample_jointly(*fitted, self._box.coordinates(targets.values), int(n), generator).numpy()
+            u = self._box.coordinates(targets.values)
+            drawn = sample_jointly(*fitted, u, int(n), generator, self._variants).numpy()
         return drawn[..., 0] if self._flat else drawn
 
     def log_likelihood(self, X: Any, y: Any) -> float:
@@ -353,11 +364,15 @@ class Regressor(Estimator):
             )
         return targets, torch.from_numpy(truth.values.copy())
 
+    @property
+    def _variants(self) -> int:
+        return self.variants if len(self._x) <= self.neighbours else 1
+
     def _mixtures(self, x: Float[np.ndarray, "m dx"]) -> Iterator[tuple[Int[np.ndarray, " r"], Mixture]]:
         """Calibrated predictions `[k, r]` of blocks of targets, with their indices."""
         factor = torch.tensor(self.spread_factors_, dtype=torch.float64)[:, None]
         u = self._box.coordinates(x)
-        for rows, prediction in predict_blocks(self._model, self._tiles, self._y, self.scales_, u):
+        for rows, prediction in predict_blocks(self._model, self._tiles, self._y, self.scales_, u, self.variants):
             yield rows, prediction.spread(factor)
 
     def _reduce(

@@ -24,6 +24,7 @@ def predict_blocks(
     y: Float[np.ndarray, "n k"],
     scales: Sequence[Scales],
     u: Float[np.ndarray, "m dx"],
+    variants: int = 1,
 ) -> Iterator[tuple[Int[np.ndarray, " r"], Mixture]]:
     """Blocks of targets, neighbours together: their indices and predictions `[k, r]`.
 
@@ -33,12 +34,13 @@ def predict_blocks(
         y: outputs of the observations of `tiles`; NaN where there is none.
         scales: scales of every output.
         u: coordinates of the targets.
+        variants: see `predict_rows`.
     """
     order = np.argsort(tiles.nearest(u), kind="stable")
     size = max(256, 2 * CHUNK // y.shape[1])
     for i in range(0, len(order), size):
         rows = order[i : i + size]
-        yield rows, _predict_block(model, tiles, y, scales, u[rows])
+        yield rows, _predict_block(model, tiles, y, scales, u[rows], variants)
 
 
 def _predict_block(
@@ -47,6 +49,7 @@ def _predict_block(
     y: Float[np.ndarray, "n k"],
     scales: Sequence[Scales],
     u: Float[np.ndarray, "m dx"],
+    variants: int,
 ) -> Mixture:
     outputs, targets = y.shape[1], len(u)
     known = ~np.isnan(y).all(0) if len(y) else np.zeros(outputs, bool)
@@ -72,6 +75,7 @@ def _predict_block(
             tensor(np.stack([y[context, o] for o, _ in rows])),
             tensor(tiles.relative(anchor, u[here]))[None] * factor,
             floor,
+            variants,
         )
         if result is None:  # padding has weight zero, mean zero and standard deviation one
             shape = (outputs, targets, slots, most, part.weight.shape[-1])

@@ -28,6 +28,7 @@ def sample_jointly(
     u: Float[np.ndarray, "m dx"],
     n: int,
     generator: torch.Generator,
+    variants: int = 1,
 ) -> Float[Tensor, "functions m k"]:
     """`n` functions at the targets, noise included; outputs are independent of each other.
 
@@ -36,6 +37,7 @@ def sample_jointly(
     Args:
         tiles: tiles with a single anchor.
         factors: the factor of the spread of each output.
+        variants: see `predict_rows`.
     """
     context, xc = tiles.context(0)
     result = torch.empty(n, len(u), y.shape[1], dtype=torch.float64)
@@ -49,9 +51,10 @@ def sample_jointly(
         values = tensor(y[context, o]).expand(n, -1)
         order = torch.rand(n, len(u), generator=generator).argsort(1)
         factor = torch.tensor([factors[o]], dtype=torch.float64)
+        floor = torch.zeros(n, dtype=torch.float64)
         for some in order.split(-(-len(u) // STEPS), dim=1):
             at = t.take_along_dim(some[..., None], 1)
-            prediction: Mixture = predict_rows(model, x, values, at, torch.zeros(n, dtype=torch.float64))
+            prediction: Mixture = predict_rows(model, x, values, at, floor, variants)
             drawn = prediction.spread(factor).sample(1, generator)[0]
             result[..., o].scatter_(1, some, drawn)
             x, values = torch.cat([x, at], 1), torch.cat([values, drawn], 1)

@@ -25,8 +25,9 @@ from shiftnp.regressor.tiles import Tiles
 ENOUGH = 256
 """Number of held-out observations after which no more folds are evaluated; twice as many if they surround several
 anchors, which may differ."""
-FEW = 64
-"""Number of held-out observations on which all candidates are compared."""
+FEW, THIN = 64, 256
+"""Number of held-out observations on which all candidates are compared, at least, and of those to predict from, at
+most."""
 PARTS = 4
 """Parts of the observations around an anchor, at least, of which one is held out."""
 STEP = 3 ** (1 / 3)
@@ -34,9 +35,9 @@ STEP = 3 ** (1 / 3)
 FLOOR = 0.05
 """Lower bound of the standard deviation of a fold, as a fraction of that of all data: a fold of a few observations may
 have equal ones by chance."""
-TEMPERATURE = 1.0
+TEMPERATURE = 2.0
 """Divides the log-likelihoods before candidates are weighted."""
-LEAST, MOST = 1e-2, 5
+LEAST, MOST = 1e-2, 3
 """Candidates of a smaller weight, or beyond that number, are dropped."""
 MANY = 512
 """Number of observations beyond which only the two best candidates are scored on all folds, since each fold is large.
@@ -50,6 +51,13 @@ class Fold(NamedTuple):
     xc: Float[np.ndarray, "c dx"]
     held_out: Int[np.ndarray, " h"]
     xt: Float[np.ndarray, "h dx"]
+
+    def thin(self, most: int) -> Fold:
+        """The fold with at most so many observations to predict from, a random choice."""
+        if len(self.context) <= most:
+            return self
+        keep = np.sort(np.random.default_rng(0).permutation(len(self.context))[:most])
+        return self._replace(context=self.context[keep], xc=self.xc[keep])
 
 
 def make_folds(tiles: Tiles, parts: int, rng: np.random.Generator) -> list[Fold]:
@@ -113,11 +121,6 @@ class _Scored(NamedTuple):
         prediction = Mixture(*(torch.cat(pair) for pair in zip(self.prediction, other.prediction, strict=True)))
         return _Scored(np.concatenate([self.factors, other.factors]), prediction, torch.cat([self.score, other.score]))
 
-    def extend(self, other: _Scored) -> _Scored:
-        """The same candidates, scored on these observations and others."""
-        prediction = Mixture(*(torch.cat(pair, 1) for pair in zip(self.prediction, other.prediction, strict=True)))
-        return _Scored(self.factors, prediction, self.score + other.score)
-
     def top(self, n: int) -> _Scored:
         """The `n` best candidates."""
         order = self.score.argsort(descending=True, stable=True)[:n]
@@ -129,21 +132,25 @@ class _Scored(NamedTuple):
 
 
 def search(
-    model: NeuralProcess, folds: Sequence[Fold], y: Float[np.ndarray, "n k"], factors: Float[np.ndarray, " s"]
+    model: NeuralProcess,
+    folds: Sequence[Fold],
+    y: Float[np.ndarray, "n k"],
+    factors: Float[np.ndarray, " s"],
+    variants: int = 1,
 ) -> list[Scales]:
     """Scores candidates for each output and weights them.
 
     Args:
         y: outputs; NaN where an observation has none.
         factors: common factors of all inputs to try first, in ascending order.
+        variants: variants of each data set in the scores of the best candidates, see `predict_rows`.
     """
     dx, outputs = model.dx, y.shape[1]
     common = np.repeat(factors[:, None], dx, axis=1)
     if not folds:
         return [Scales(common[[len(common) // 2]], torch.ones(1, dtype=torch.float64)) for _ in range(outputs)]
     held_out = np.cumsum([len(fold.held_out) for fold in folds])
-    few = int((held_out < FEW).sum()) + 1
-    first, rest = folds[:few], folds[few:]
+    first = [fold.thin(THIN) for fold in folds[: int((held_out < FEW).sum()) + 1]]
 
     def add(found: list[_Scored], candidates: list[Float[np.ndarray, "_ dx"]]) -> list[_Scored]:
         return [f.join(m) for f, m in zip(found, score(model, first, y, candidates), strict=True)]
@@ -164,9 +171,7 @@ def search(
             around = [new(np.concatenate([c[None], c * along]), f.factors) for c, f in zip(centres, found, strict=True)]
             found = add(found, around)
     found = [f.top(MOST if len(y) <= MANY else 2) for f in found]
-    if rest:
-        more = score(model, rest, y, [f.factors for f in found])
-        found = [f.extend(m) for f, m in zip(found, more, strict=True)]
+    found = score(model, folds, y, [f.factors for f in found], variants)
     if len(y) > 4 * MANY:
         found = [f.top(1) for f in found]
     return [weigh(f, held_out_outputs(folds, y[:, o])) for o, f in enumerate(found)]
@@ -208,6 +213,7 @@ def score(
     folds: Sequence[Fold],
     y: Float[np.ndarray, "n k"],
     candidates: Sequence[Float[np.ndarray, "_ dx"]],
+    variants: int = 1,
 ) -> list[_Scored]:
     """Predicts all held-out observations with all candidates of every output, in one batch of rows, one for each
     output, candidate and fold."""
@@ -228,6 +234,7 @@ def score(
         tensor(yc)[output].flatten(0, 1),
         (tensor(xt) * factor).flatten(0, 1),
         floors[output].repeat_interleave(len(folds)),
+        variants,
     )
     present = torch.from_numpy(there)
     each = Mixture(*(part.unflatten(0, (len(rows), len(folds)))[:, present] for part in prediction))  # [rows, h, c]

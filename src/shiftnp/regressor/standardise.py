@@ -25,6 +25,6 @@ def moments(y: Float[Tensor, "*any n"], floor: float | Tensor = 0.0) -> tuple[Te
     around = (y - mean[..., None]).where(there, 0.0)
     std = (around.square().sum(-1) / n.clamp(min=1)).sqrt()
     size = mean.abs().where(mean != 0, 1.0)
-    std = std.where(std > 1e-9 * size.where(mean != 0, 0.0), LEAST * size)
+    std = std.where(std > 1e-13 * size.where(mean != 0, 0.0), LEAST * size)
     std = std.where(n != 1, size).where(n != 0, 1.0)
     return mean, torch.maximum(std, torch.as_tensor(floor, dtype=std.dtype))
