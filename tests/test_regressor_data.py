@@ -258,6 +258,8 @@ def test_a_field_with_holes_is_filled():
     assert mean.dims == field.dims
     assert mean.coords.equals(field.coords)
     assert mean.notnull().all()
+    assert mean.name == "t2m"
+    assert mean.attrs == {"units": "K"}
     assert (std > 0).all()
     frame = field.to_series().dropna().reset_index()
     other = regressor().fit(frame[["lat", "time"]], frame["t2m"])

@@ -128,7 +128,7 @@ def read(data: Any, what: str, prefix: str, known: Columns | None = None, dates:
     else:
         given = all(isinstance(name, str) for name in names)
         names = [str(name) for name in names]
-    numbers = [_numbers(a, f"column {n!r} of {what}", dates) for a, n in zip(arrays, names, strict=True)]
+    numbers = [_numbers(a, f"Column {n!r} of {what}", dates) for a, n in zip(arrays, names, strict=True)]
     values = np.stack([v for v, _ in numbers], -1) if numbers else np.zeros((rows, 0))
     columns = Columns(tuple(names), tuple(kind for _, kind in numbers), given, attributes)
     if known is not None:
@@ -140,7 +140,7 @@ def read_field(data: Any) -> tuple[Table, Table]:
     """Inputs and outputs of an xarray DataArray: its coordinates and its values."""
     x = _read_xarray(data, "X", None)
     name = str(data.name) if data.name is not None else "y0"
-    values, kind = _numbers(np.asarray(data.transpose(*x.like.dims).values).ravel(), f"the field {name!r}", dates=False)
+    values, kind = _numbers(np.asarray(data.transpose(*x.like.dims).values).ravel(), f"The field {name!r}", dates=False)
     return x, Table(values[:, None], Columns((name,), (kind,), True, {name: dict(data.attrs)}), True)
 
 
@@ -162,7 +162,8 @@ def _read_xarray(data: Any, what: str, known: Columns | None) -> Table:
     )
     if known is not None:
         _match(columns, known, what)
-    return Table(np.stack([v for v, _ in numbers], -1), columns, like=xr.full_like(fields[0], np.nan, dtype=np.float64))
+    shape = xr.full_like(fields[0], np.nan, dtype=np.float64).drop_attrs(deep=False)
+    return Table(np.stack([v for v, _ in numbers], -1), columns, like=shape)
 
 
 def _match(columns: Columns, known: Columns, what: str) -> None:
@@ -297,9 +298,7 @@ def _check_size(values: Float[np.ndarray, " n"], what: str) -> None:
     bad = np.abs(values) >= LARGEST
     if bad.any():
         row = int(bad.argmax())
-        raise ValueError(
-            f"{what} contains infinity or a number too large ({values[row]:g} in row {row}): use NaN in y."
-        )
+        raise ValueError(f"{what} contains infinity or a number too large ({values[row]:g} in row {row}): check it.")
 
 
 def periods(period: Any, columns: Columns) -> tuple[float | None, ...]:
@@ -333,19 +332,20 @@ def _period(value: Any, kind: Kind) -> float:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def like(values: Float[np.ndarray, "n k"], targets: Table, names: Sequence[str], flat: bool) -> Any:
+def like(values: Float[np.ndarray, "n k"], targets: Table, outputs: Columns, flat: bool) -> Any:
     """Values at targets in the form of the targets: numpy, a pandas Series or DataFrame, an xarray DataArray.
 
     Args:
-        names: names of the outputs.
         flat: whether there is one output, without a dimension of its own.
     """
+    names = outputs.names
     if targets.like is None:
         return values[:, 0] if flat else values
     if is_xarray(targets.like):
         shape = targets.like
         if flat:
-            return shape.copy(data=values[:, 0].reshape(shape.shape)).rename(names[0])
+            about = outputs.attributes.get(names[0], {})
+            return shape.copy(data=values[:, 0].reshape(shape.shape)).rename(names[0]).assign_attrs(about)
         xr = loaded("xarray")
         fields = [shape.copy(data=column.reshape(shape.shape)) for column in values.T]
         return xr.concat(fields, xr.IndexVariable("output", list(names)))

@@ -393,7 +393,7 @@ class Regressor(Estimator):
         return result
 
     def _like(self, values: Float[np.ndarray, "n k"], targets: Table) -> Any:
-        return columns.like(values, targets, self._outputs.names, self._flat)
+        return columns.like(values, targets, self._outputs, self._flat)
 
     _model: NeuralProcess
     _inputs: Columns

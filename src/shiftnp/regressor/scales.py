@@ -69,12 +69,12 @@ def make_folds(tiles: Tiles, parts: int, rng: np.random.Generator) -> list[Fold]
     place = np.unique(tiles.u, axis=0, return_inverse=True)[1].reshape(-1) if n else np.zeros(0, int)
     if place.size == 0 or place.max() == 0:
         return []
-    anchors, nearest = len(tiles.anchors), tiles.nearest(tiles.u)
+    anchors, nearest, own = len(tiles.anchors), tiles.nearest(tiles.u), n <= tiles.most
+    most = parts if own and anchors > 1 else n
     parts = parts if anchors == 1 else max(PARTS, -(-parts // anchors))
     held_out = []
     for anchor in rng.permutation(anchors)[: -(-ENOUGH // PARTS)]:
         # With many observations from half of the context, of which the anchor's own are a quarter.
-        own = n <= tiles.most
         members = np.flatnonzero(nearest == anchor) if own else tiles.nearby(int(anchor), tiles.most // 2)
         places = rng.permutation(np.unique(place[members]))
         for part in np.array_split(places, min(parts, len(places))) if len(places) else []:
@@ -85,7 +85,7 @@ def make_folds(tiles: Tiles, parts: int, rng: np.random.Generator) -> list[Fold]
         context, xc = tiles.context(anchor)
         keep = ~np.isin(context, rows)
         folds.append(Fold(context[keep], xc[keep], rows, tiles.relative(anchor, tiles.u[rows])))
-        if sum(len(fold.held_out) for fold in folds) >= (ENOUGH if n <= tiles.most else 2 * ENOUGH):
+        if len(folds) == most or sum(len(f.held_out) for f in folds) >= (ENOUGH if own else 2 * ENOUGH):
             break
     return folds
 
