@@ -26,8 +26,8 @@ ENOUGH = 256
 """Number of held-out observations after which no more folds are evaluated; twice as many if they surround several
 anchors, which may differ."""
 FEW, THIN = 64, 256
-"""Number of held-out observations on which all candidates are compared, at least, and of those to predict from, at
-most."""
+"""Number of held-out observations on which all candidates are compared, at least (twice as many with more than `MANY`
+observations), and of those to predict from, at most."""
 PARTS = 4
 """Parts of the observations around an anchor, at least, of which one is held out."""
 STEP = 3 ** (1 / 3)
@@ -40,8 +40,7 @@ TEMPERATURE = 2.0
 LEAST, MOST = 1e-2, 3
 """Candidates of a smaller weight, or beyond that number, are dropped."""
 MANY = 512
-"""Number of observations beyond which only the two best candidates are scored on all folds, since each fold is large.
-With four times as many, the best is used alone: likelihoods are then far apart."""
+"""Number of observations beyond which the best candidate is used alone: likelihoods are then far apart."""
 
 
 class Fold(NamedTuple):
@@ -150,7 +149,8 @@ def search(
     if not folds:
         return [Scales(common[[len(common) // 2]], torch.ones(1, dtype=torch.float64)) for _ in range(outputs)]
     held_out = np.cumsum([len(fold.held_out) for fold in folds])
-    first = [fold.thin(THIN) for fold in folds[: int((held_out < FEW).sum()) + 1]]
+    few = FEW if len(y) <= MANY else 2 * FEW
+    first = [fold.thin(THIN) for fold in folds[: int((held_out < few).sum()) + 1]]
 
     def add(found: list[_Scored], candidates: list[Float[np.ndarray, "_ dx"]]) -> list[_Scored]:
         return [f.join(m) for f, m in zip(found, score(model, first, y, candidates), strict=True)]
@@ -170,9 +170,9 @@ def search(
             centres = [ahead(f, m.factors[-2 * dx :], m.score[-2 * dx :]) for f, m in zip(before, found, strict=True)]
             around = [new(np.concatenate([c[None], c * along]), f.factors) for c, f in zip(centres, found, strict=True)]
             found = add(found, around)
-    found = [f.top(MOST if len(y) <= MANY else 2) for f in found]
+    found = [f.top(MOST) for f in found]
     found = score(model, folds, y, [f.factors for f in found], variants)
-    if len(y) > 4 * MANY:
+    if len(y) > MANY:
         found = [f.top(1) for f in found]
     return [weigh(f, held_out_outputs(folds, y[:, o])) for o, f in enumerate(found)]
 
