@@ -36,7 +36,9 @@ def weights(dx: int) -> Path:
 
 
 def regressor(dx: int = 2, **arguments) -> Regressor:
-    return Regressor(**{"weights": weights(dx), "dtype": "float64", "scales": 3, "folds": 4, **arguments})
+    return Regressor(
+        **{"weights": weights(dx), "dtype": "float64", "scales": 3, "folds": 4, "variants": 2, **arguments}
+    )
 
 
 def observations(n: int = 40, dx: int = 2, outputs: int | None = None, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

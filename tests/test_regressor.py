@@ -96,6 +96,16 @@ def test_many_observations_are_predicted_from_neighbours():
     assert (model.predict(x) != everywhere).any()
 
 
+def test_a_hundred_thousand_observations():
+    x, y = observations(100_000)
+    model = regressor(neighbours=64, scales=1).fit(x, y)
+    assert len(model._tiles.anchors) > 6000
+    assert model._tiles.chunk * len(model._tiles.anchors) <= 1 << 22
+    mean, std = model.predict(XT[:3], return_std=True)
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+
+
 @pytest.mark.parametrize("n", [40, 120])
 def test_a_periodic_input_has_no_seam(n):
     x, y = observations(n)

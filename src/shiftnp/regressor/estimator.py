@@ -47,7 +47,8 @@ class Regressor(Estimator):
         scales: number of common factors of the inputs to try first, between 1/3 and 3, or these factors; 1: no search.
         neighbours: number of observations that a prediction uses, at most.
         variants: 1, 2 or 4: predictions are averaged over as many variants of the data, with inputs or outputs
-            reflected and inputs exchanged. Slower in proportion; always 1 with more observations than `neighbours`.
+            reflected and inputs exchanged. Better, and slower in proportion; always 1 with more observations than
+            `neighbours`.
         weights: folder of pretrained weights, see `shiftnp.regressor.pretrained`; None: those in the package.
         seed: seed of the folds and of samples.
         device: device of the model, such as "cuda"; None: the CPU.
@@ -70,7 +71,7 @@ class Regressor(Estimator):
         folds: int = 8,
         scales: int | Sequence[float] = 7,
         neighbours: int = 512,
-        variants: int = 2,
+        variants: int = 1,
         weights: str | Path | None = None,
         seed: int = 0,
         device: str | None = None,

@@ -37,7 +37,7 @@ def predict_blocks(
         variants: see `predict_rows`.
     """
     order = np.argsort(tiles.nearest(u), kind="stable")
-    size = max(256, 2 * CHUNK // y.shape[1])
+    size = max(64, min(tiles.chunk, 2 * CHUNK // y.shape[1]))
     for i in range(0, len(order), size):
         rows = order[i : i + size]
         yield rows, _predict_block(model, tiles, y, scales, u[rows], variants)
@@ -61,7 +61,7 @@ def _predict_block(
     alone = len(tiles.anchors) == 1
     floor = tensor(np.array([0.0 if alone else FLOOR * spread(y[:, o]) for o, _ in rows]))
 
-    weights = np.concatenate([tiles.weights(u[i : i + CHUNK]) for i in range(0, targets, CHUNK)])
+    weights = tiles.weights(u)
     taken = np.zeros(targets, int)
     slots = int((weights > 0).sum(1).max())
     most = max(len(s.factors) for s in scales)

@@ -23,7 +23,8 @@ SHARE = 4
 """With more observations than a context has room for, an anchor for each such part of a context."""
 BLEND = 0.5
 """An anchor has an influence up to this fraction beyond the distance of the nearest one."""
-CHUNK = 4096
+CHUNK, DISTANCES = 4096, 1 << 22
+"""Targets, and distances between targets and anchors, that are in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,7 @@ class Tiles:
         """The nearest anchor of each target."""
         if len(self.anchors) == 1:
             return np.zeros(len(u), int)
-        parts = [self.distances(u[i : i + CHUNK]).argmin(1) for i in range(0, len(u), CHUNK)]
+        parts = [self.distances(u[i : i + self.chunk]).argmin(1) for i in range(0, len(u), self.chunk)]
         return np.concatenate(parts) if parts else np.zeros(0, int)
 
     def weights(self, u: Float[np.ndarray, "m dx"]) -> Float[np.ndarray, "m a"]:
@@ -125,12 +126,16 @@ class Tiles:
 
     @cached_property
     def spacing(self) -> float:
-        """Typical distance between neighbouring anchors."""
-        d = np.concatenate(
-            [self.distances(part) for part in np.array_split(self.anchors, -(-len(self.anchors) // 512))]
-        )
-        np.fill_diagonal(d, np.inf)
+        """Typical distance between neighbouring anchors, from some of them if they are many."""
+        some = np.arange(0, len(self.anchors), -(-len(self.anchors) // 512))
+        d = self.distances(self.anchors[some])
+        d[np.arange(len(some)), some] = np.inf
         return float(np.median(d.min(1)))
+
+    @property
+    def chunk(self) -> int:
+        """Number of targets whose distances to all anchors fit into memory."""
+        return max(64, min(CHUNK, DISTANCES // len(self.anchors)))
 
 
 def split(v: Float[np.ndarray, "n dx"], rows: Int[np.ndarray, " m"], parts: int) -> list[Int[np.ndarray, " k"]]:
