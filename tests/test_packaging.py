@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-MODULES = {"pillow": "PIL", "lightning-fabric": "lightning_fabric"}
+MODULES = {"pillow": "PIL", "lightning-fabric": "lightning_fabric", "scikit-learn": "sklearn"}
 """Distributions whose modules have another name."""
 
 

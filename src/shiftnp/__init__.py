@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shiftnp.models import TNP as TNP
     from shiftnp.models import ConvCNP as ConvCNP
     from shiftnp.models import NeuralProcess as NeuralProcess
+    from shiftnp.regressor import Regressor as Regressor
     from shiftnp.runs.run import Run as Run
     from shiftnp.tasks import TASKS as TASKS
 
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "Batch": "batch",
     "LIKELIHOODS": "likelihoods",
+    "Regressor": "regressor",
     "Run": "runs.run",
     "TASKS": "tasks",
     "load_official": "compat",

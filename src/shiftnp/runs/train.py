@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import time
@@ -174,4 +175,12 @@ def make_fabric(devices: int | None = None, nodes: int | None = None) -> Fabric:
         nodes = nodes or int(os.environ["WORLD_SIZE"]) // devices
     fabric = Fabric(devices=devices or 1, num_nodes=nodes or 1)
     fabric.launch()
+    if torch.distributed.is_initialized():
+        # Threads of the process group that are still running when the interpreter exits would abort the process.
+        atexit.register(_leave_process_group)
     return fabric
+
+
+def _leave_process_group() -> None:
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

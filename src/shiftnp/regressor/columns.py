@@ -1,0 +1,386 @@
+"""Observations from numpy, pandas, xarray and whatever else is like an array, as columns of numbers, and back.
+
+Dates become days since 1970-01-01 (UTC), durations become days.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from shiftnp._optional import import_optional
+from shiftnp._registry import choose
+
+Kind = Literal["number", "date", "duration"]
+LARGEST = 1e30
+"""No observation is as large as this; files use such numbers for missing values."""
+DAY = np.timedelta64(1, "D")
+COMPACT = re.compile(r"\d{8}")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names and kinds of the columns of a data set.
+
+    Args:
+        given: whether the names come from the data; else they are x0, x1, ...
+        attributes: attributes of each column, such as its unit, by name.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    given: bool = False
+    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def restore(self, j: int, values: Float[np.ndarray, "*any"]) -> np.ndarray:
+        """Values of column `j` as they were given: dates and durations instead of numbers."""
+        if self.kinds[j] == "number":
+            return values
+        whole = (values * 86_400e6).round().astype("int64")  # microseconds
+        return whole.astype("datetime64[us]" if self.kinds[j] == "date" else "timedelta64[us]").astype(
+            f"{'datetime64' if self.kinds[j] == 'date' else 'timedelta64'}[ns]"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of numbers, and what is needed to give results in the form of the data.
+
+    Args:
+        flat: whether the data were one-dimensional.
+        like: the pandas index of the rows, or the xarray object whose shape results have; None: numpy.
+    """
+
+    values: Float[np.ndarray, "n d"]
+    columns: Columns
+    flat: bool = False
+    like: Any = None
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def loaded(package: str) -> Any:
+    """An optional package if it has been imported, which it has if data are of one of its classes; else None."""
+    return sys.modules.get(package)
+
+
+def is_pandas(data: Any) -> bool:
+    """Whether data are a pandas DataFrame or Series."""
+    pd = loaded("pandas")
+    return pd is not None and isinstance(data, (pd.DataFrame, pd.Series))
+
+
+def is_xarray(data: Any) -> bool:
+    """Whether data are an xarray Dataset or DataArray."""
+    xr = loaded("xarray")
+    return xr is not None and isinstance(data, (xr.Dataset, xr.DataArray))
+
+
+def read(data: Any, what: str, prefix: str, known: Columns | None = None, dates: bool = True) -> Table:
+    """Reads inputs or outputs.
+
+    Args:
+        what: the argument, "X" or "y", for error messages.
+        prefix: names of columns without a name: the prefix and a number.
+        known: columns of the data that the model was fitted to. Columns with names are found by them, in any order and
+            among others.
+        dates: whether columns may hold dates.
+    """
+    if is_xarray(data):
+        return _read_xarray(data, what, known)
+    index, attributes = None, {}
+    names: list[Any] | None = None
+    flat = False
+    if is_pandas(data):
+        index, flat = data.index, data.ndim == 1
+        names = [data.name] if flat else list(data.columns)
+        if flat and names == [None]:
+            names = None
+        if names is not None and len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"{what} has two columns named {twice!r}: rename or drop one.")
+        if names is not None and known is not None and known.given and not flat:
+            names = [choose(name, {str(n): str(n) for n in names}, f"column of {what}") for name in known.names]
+            data = data.rename(columns=str)[names]
+        attributes = {str(n): dict(data.attrs) for n in names or () if flat and data.attrs}
+        arrays = [_plain(data if flat else data.iloc[:, j]) for j in range(1 if flat else data.shape[1])]
+        rows = len(data)
+    elif hasattr(data, "columns") and hasattr(data, "get_column"):  # polars
+        names = list(data.columns)
+        if known is not None and known.given:
+            names = [choose(name, {n: n for n in names}, f"column of {what}") for name in known.names]
+        arrays, rows = [data.get_column(name).to_numpy() for name in names], len(data)
+    else:
+        array = _array(data, what)
+        flat = array.ndim == 1
+        arrays = [array] if flat else list(array.T)
+        rows = len(array)
+    if names is None:
+        names = [f"{prefix}{j}" for j in range(len(arrays))]
+        given = False
+    else:
+        given = all(isinstance(name, str) for name in names)
+        names = [str(name) for name in names]
+    numbers = [_numbers(a, f"Column {n!r} of {what}", dates) for a, n in zip(arrays, names, strict=True)]
+    values = np.stack([v for v, _ in numbers], -1) if numbers else np.zeros((rows, 0))
+    columns = Columns(tuple(names), tuple(kind for _, kind in numbers), given, attributes)
+    if known is not None:
+        _match(columns, known, what)
+    return Table(values, columns, flat, index)
+
+
+def read_field(data: Any) -> tuple[Table, Table]:
+    """Inputs and outputs of an xarray DataArray: its coordinates and its values."""
+    x = _read_xarray(data, "X", None)
+    name = str(data.name) if data.name is not None else "y0"
+    values, kind = _numbers(np.asarray(data.transpose(*x.like.dims).values).ravel(), f"The field {name!r}", dates=False)
+    return x, Table(values[:, None], Columns((name,), (kind,), True, {name: dict(data.attrs)}), True)
+
+
+def _read_xarray(data: Any, what: str, known: Columns | None) -> Table:
+    """The coordinates of every cell of a DataArray or Dataset; for known inputs also its variables, such as elevation
+    on a grid."""
+    xr = import_optional("xarray", "A field")
+    names = known.names if known is not None else tuple(map(str, data.dims))
+    present = {str(name): data[name] for name in (*data.coords, *getattr(data, "data_vars", ()))}
+    for name in names:
+        if name not in present:
+            raise ValueError(f"{what} has no coordinate {name!r}: assign one (`assign_coords`), or drop the dimension.")
+    fields = xr.broadcast(*(present[name] for name in names))
+    numbers = [
+        _numbers(np.asarray(f.values).ravel(), f"{n!r} of {what}", True) for f, n in zip(fields, names, strict=True)
+    ]
+    columns = Columns(
+        names, tuple(kind for _, kind in numbers), True, {n: dict(present[n].attrs) for n in names if present[n].attrs}
+    )
+    if known is not None:
+        _match(columns, known, what)
+    shape = xr.full_like(fields[0], np.nan, dtype=np.float64).drop_attrs(deep=False)
+    return Table(np.stack([v for v, _ in numbers], -1), columns, like=shape)
+
+
+def _match(columns: Columns, known: Columns, what: str) -> None:
+    if len(columns.names) != len(known.names):
+        # The first words are those of scikit-learn.
+        raise ValueError(
+            f"{what} has {len(columns.names)} features, but Regressor is expecting {len(known.names)} features as "
+            f"input ({', '.join(known.names)}). Reshape your data to one row per point and one column per input."
+        )
+    for name, kind, expected in zip(known.names, columns.kinds, known.kinds, strict=True):
+        if kind != expected:
+            raise ValueError(f"Column {name!r} of {what} holds {kind}s, and {expected}s in the data of `fit`.")
+
+
+def _plain(column: Any) -> np.ndarray:
+    """A pandas column as a numpy array; moments with a time zone in UTC."""
+    pd = loaded("pandas")
+    if isinstance(column.dtype, pd.DatetimeTZDtype):
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    if pd.api.types.is_bool_dtype(column) or not pd.api.types.is_numeric_dtype(column):
+        return np.asarray(column)
+    return column.to_numpy() if column.dtype.kind == "c" else column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _array(data: Any, what: str) -> np.ndarray:
+    if hasattr(data, "toarray") and hasattr(data, "nnz"):
+        raise TypeError(f"{what} is a sparse matrix, which Regressor does not take: convert it with `.toarray()`.")
+    if data is None:
+        raise ValueError(f"Regressor requires {what} to be passed, but the target {what} is None.")
+    if hasattr(data, "detach"):  # a torch tensor
+        data = data.detach().cpu().numpy()
+    array = np.asarray(data)
+    if array.ndim not in (1, 2):
+        raise ValueError(
+            f"{what} must have one row per point and one column per variable, got shape {array.shape}. Reshape your "
+            "data."
+        )
+    return array
+
+
+def _numbers(values: np.ndarray, what: str, dates: bool) -> tuple[Float[np.ndarray, " n"], Kind]:
+    """A column in float64, and its kind."""
+    if values.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {what} has complex numbers.")
+    if values.dtype.kind in "fiub":
+        return values.astype(np.float64), "number"
+    if values.dtype.kind in "mM" and dates:
+        days = values.astype(f"{'datetime64' if values.dtype.kind == 'M' else 'timedelta64'}[ns]").astype(np.int64)
+        return np.where(np.isnat(values), np.nan, days / 86_400e9), "date" if values.dtype.kind == "M" else "duration"
+    if values.dtype.kind in "OUT":
+        there = [v for v in values if v is not None and v == v]
+        text = [str(v) for v in there if isinstance(v, str)]
+        if dates and text and len(text) == len(there) and all(map(COMPACT.fullmatch, text)):
+            iso = np.array([f"{v[:4]}-{v[4:6]}-{v[6:]}" if isinstance(v, str) else "NaT" for v in values], dtype=object)
+            return _dates(iso, what), "date"
+        try:
+            return values.astype(np.float64), "number"
+        except ValueError:
+            if dates:
+                return _dates(values, what), "date"
+        except TypeError:
+            if dates and all(hasattr(v, "isoformat") for v in there):
+                return _dates(values, what), "date"
+            other = next((v for v in there if not isinstance(v, str | int | float)), None)
+            raise TypeError(
+                f"{what} holds {type(other).__name__}: an argument must be a string or a number, or a date."
+            ) from None
+    kinds = "numbers or dates (such as 2024-01-31)" if dates else "numbers"
+    example = next((v for v in values if not _is_number(v)), values[0] if len(values) else "nothing")
+    raise ValueError(f"{what} must hold {kinds}, has {str(example)[:40]!r}: convert it first.")
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _dates(values: np.ndarray, what: str) -> Float[np.ndarray, " n"]:
+    """ISO dates as days since 1970-01-01."""
+    try:
+        if (pd := loaded("pandas")) is not None:
+            moments = pd.to_datetime(values, format="ISO8601", utc=True).tz_localize(None).to_numpy()
+        else:
+            moments = np.array([v if v is not None and v == v else "NaT" for v in values], "datetime64[us]")
+    except (ValueError, TypeError, OverflowError) as error:
+        example = next((v for v in values if isinstance(v, str) and not _is_number(v)), values[0])
+        raise ValueError(
+            f"{what} must hold numbers or dates (such as 2024-01-31), has {str(example)[:40]!r}: convert it first."
+        ) from error
+    return _numbers(moments, what, True)[0]
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def check_inputs(table: Table, what: str = "X") -> None:
+    """Raises a ValueError for inputs that are missing or infinite."""
+    for name, values in zip(table.columns.names, table.values.T, strict=True):
+        if np.isnan(values).any():
+            raise ValueError(
+                f"{what} contains NaN: {name!r} is missing in {np.isnan(values).sum()} of {len(values)} rows: drop or "
+                "fill them."
+            )
+        _check_size(values, f"{name!r} of {what}")
+
+
+def check_outputs(table: Table) -> None:
+    """Raises a ValueError for infinite outputs, and warns of numbers that look like fill values."""
+    for name, values in zip(table.columns.names, table.values.T, strict=True):
+        _check_size(values, f"{name!r} of y")
+        there = values[~np.isnan(values)]
+        if not len(there):
+            continue
+        low, middle, high = np.quantile(there, (0.25, 0.5, 0.75))
+        if np.abs(there - middle).max() > 10 * (high - low):
+            from shiftnp.tasks.fill_values import suspect
+
+            if (found := suspect(there)) is not None:
+                import warnings
+
+                warnings.warn(
+                    f"{name!r} of y is {found[0]:g} in {found[1]} places, far from all other values, which looks like "
+                    "a fill value: replace it by NaN.",
+                    stacklevel=4,
+                )
+
+
+def _check_size(values: Float[np.ndarray, " n"], what: str) -> None:
+    bad = np.abs(values) >= LARGEST
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(f"{what} contains infinity or a number too large ({values[row]:g} in row {row}): check it.")
+
+
+def periods(period: Any, columns: Columns) -> tuple[float | None, ...]:
+    """The period of each input, from a mapping of names or positions, or from one number for a single input."""
+    if period is None:
+        return (None,) * len(columns.names)
+    if not isinstance(period, Mapping):
+        if len(columns.names) > 1:
+            raise ValueError(f"period must name its input, for instance {{{columns.names[0]!r}: 360}}, got {period!r}.")
+        period = {0: period}
+    found: list[float | None] = [None] * len(columns.names)
+    for key, value in period.items():
+        if isinstance(key, str):
+            j = choose(key, {name: i for i, name in enumerate(columns.names)}, "input")
+        elif isinstance(key, int) and -len(found) <= key < len(found):
+            j = key
+        else:
+            raise ValueError(f"period must name inputs or their positions, got {key!r} for {len(found)} inputs.")
+        found[j] = _period(value, columns.kinds[j])
+    return tuple(found)
+
+
+def _period(value: Any, kind: Kind) -> float:
+    if kind != "number" and not isinstance(value, int | float):
+        value = np.timedelta64(value) / DAY  # also of datetime.timedelta and pandas.Timedelta
+    if not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ValueError(f"A period must be a positive number (of dates: of days), got {value!r}.")
+    return float(value)
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+def like(values: Float[np.ndarray, "n k"], targets: Table, outputs: Columns, flat: bool) -> Any:
+    """Values at targets in the form of the targets: numpy, a pandas Series or DataFrame, an xarray DataArray.
+
+    Args:
+        flat: whether there is one output, without a dimension of its own.
+    """
+    names = outputs.names
+    if targets.like is None:
+        return values[:, 0] if flat else values
+    if is_xarray(targets.like):
+        shape = targets.like
+        if flat:
+            about = outputs.attributes.get(names[0], {})
+            return shape.copy(data=values[:, 0].reshape(shape.shape)).rename(names[0]).assign_attrs(about)
+        xr = loaded("xarray")
+        fields = [shape.copy(data=column.reshape(shape.shape)) for column in values.T]
+        return xr.concat(fields, xr.IndexVariable("output", list(names)))
+    pd = loaded("pandas")
+    if flat:
+        return pd.Series(values[:, 0], index=targets.like, name=names[0])
+    return pd.DataFrame(values, index=targets.like, columns=list(names))
+
+
+def join(parts: Sequence[Any], values: Sequence[float], name: str) -> Any:
+    """Several results in the form of pandas or xarray as one: columns, or a new last dimension, with these values."""
+    if is_xarray(parts[0]):
+        xr = loaded("xarray")
+        return xr.concat(parts, xr.IndexVariable(name, list(values))).transpose(..., name)
+    pd = loaded("pandas")
+    if parts[0].ndim == 1:
+        return pd.concat([part.rename(value) for part, value in zip(parts, values, strict=True)], axis=1)
+    return pd.concat(dict(zip(values, parts, strict=True)), axis=1).swaplevel(axis=1)[list(parts[0].columns)]
+
+
+def frame(
+    values: Float[np.ndarray, "s n k"], statistics: Sequence[str], targets: Table, names: Sequence[str], flat: bool
+) -> Any:
+    """Statistics at targets as a DataFrame; for several outputs with the output's name before each statistic."""
+    pd = import_optional("pandas", "A table of predictions")
+    index = targets.like if is_pandas_index(targets.like) else None
+    cells = {
+        statistic if flat else f"{output} {statistic}": values[i, :, j]
+        for j, output in enumerate(names)
+        for i, statistic in enumerate(statistics)
+    }
+    return pd.DataFrame(cells, index=index)
+
+
+def is_pandas_index(index: Any) -> bool:
+    """Whether an object is a pandas index."""
+    pd = loaded("pandas")
+    return pd is not None and isinstance(index, pd.Index)

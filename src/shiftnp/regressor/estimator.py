@@ -1,0 +1,406 @@
+"""`Regressor`: predictions with uncertainty for a single data set, from pretrained weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from shiftnp.models import NeuralProcess
+from shiftnp.regressor import columns, grid, saving, weights
+from shiftnp.regressor.base import Estimator, not_fitted
+from shiftnp.regressor.box import Box
+from shiftnp.regressor.calibration import Scores, scores, spread_factor
+from shiftnp.regressor.columns import Columns, Table
+from shiftnp.regressor.mixture import Mixture
+from shiftnp.regressor.prediction import predict_blocks
+from shiftnp.regressor.sampling import sample_jointly
+from shiftnp.regressor.scales import Scales, make_folds, search
+from shiftnp.regressor.tiles import Tiles
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+FACTORS = (1 / 3, 3.0)
+"""Smallest and largest common factor of the inputs that is tried first."""
+
+
+class Regressor(Estimator):
+    """Predicts a function of one to three inputs, with uncertainty, from scattered observations of one data set.
+
+    A transformer neural process that was trained on a broad range of functions predicts without any training. `fit`
+    only stores the observations and chooses, by cross-validation, the scale of each input and a factor of the spread.
+    The interface is that of scikit-learn's regressors.
+
+    Predictions do not change if all inputs are shifted, if rows are reordered, or if targets are split into several
+    calls; they scale with the outputs. With more observations than `neighbours`, a target is predicted from the
+    observations around it. Without any observation the prediction has mean 0 and standard deviation 1.
+
+    Args:
+        period: periods of inputs that wrap, by name or position, such as `{"lon": 360}`; of dates in days.
+        calibrate: whether the predictive spread is multiplied by the factor that is best for held-out observations.
+        folds: number of folds of the cross-validation.
+        scales: number of common factors of the inputs to try first, between 1/3 and 3, or these factors; 1: no search.
+        neighbours: number of observations that a prediction uses, at most.
+        variants: 1, 2 or 4: predictions are averaged over as many variants of the data, with inputs or outputs
+            reflected and inputs exchanged. Better, and slower in proportion; always 1 with more observations than
+            `neighbours`.
+        weights: folder of pretrained weights, see `shiftnp.regressor.pretrained`; None: those in the package.
+        seed: seed of the folds and of samples.
+        device: device of the model, such as "cuda"; None: the CPU.
+        dtype: precision of the model, "float32" or "float64".
+
+    Attributes:
+        n_features_in_, feature_names_in_: number of inputs, and their names if the data had any.
+        scales_: factors of the inputs and their weights, for each output.
+        spread_factors_: factor of the spread of each output; 1 without calibration.
+        scores_: cross-validated scores of each output; None if there were too few observations.
+        dropped_: number of rows without any output, which were left out.
+        seconds_: duration of `fit`.
+    """
+
+    def __init__(
+        self,
+        *,
+        period: Any = None,
+        calibrate: bool = True,
+        folds: int = 8,
+        scales: int | Sequence[float] = 7,
+        neighbours: int = 512,
+        variants: int = 1,
+        weights: str | Path | None = None,
+        seed: int = 0,
+        device: str | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        self.period = period
+        self.calibrate = calibrate
+        self.folds = folds
+        self.scales = scales
+        self.neighbours = neighbours
+        self.variants = variants
+        self.weights = weights
+        self.seed = seed
+        self.device = device
+        self.dtype = dtype
+
+    # --- fitting -------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Regressor:
+        """Stores the observations and chooses scales and spread; no gradient steps.
+
+        Args:
+            X: inputs, one row for each observation: anything like an array, a pandas DataFrame or Series. Or an xarray
+                DataArray, with its coordinates as inputs and its values as outputs.
+            y: outputs, one column for each; NaN where there is none. None for a DataArray.
+        """
+        start = time.perf_counter()
+        factors = self._check_arguments()
+        inputs, outputs = self._read(X, y)
+        dx = inputs.values.shape[1]
+        folder = weights.pretrained(dx, self.weights)
+        model = weights.load(folder, self.device or "cpu", DTYPES[self.dtype])
+        if model.dx != dx:
+            raise ValueError(f"The weights in {folder} are for {model.dx} inputs, and X has {dx}.")
+        period = columns.periods(self.period, inputs.columns)
+        self.n_features_in_ = dx
+        if inputs.columns.given:
+            self.feature_names_in_ = np.array(inputs.columns.names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        self._inputs, self._outputs, self._flat = inputs.columns, outputs.columns, outputs.flat
+        self._model = model
+        self.dropped_ = 0
+        self._store(inputs.values, outputs.values)
+        self._box = Box.around(self._x, period, self.neighbours)
+        self.scales_, self.spread_factors_, self.scores_ = self._search(factors)
+        self._make_tiles()
+        self.seconds_ = time.perf_counter() - start
+        return self
+
+    def update(self, X: Any, y: Any = None) -> Regressor:
+        """Adds observations. Scales and spread stay as `fit` has chosen them."""
+        self._check_fitted()
+        inputs, outputs = self._read(X, y, self._inputs, self._outputs)
+        empty = not len(self._x)
+        self._store(np.concatenate([self._x, inputs.values]), np.concatenate([self._y, outputs.values]))
+        if empty:  # their units were arbitrary
+            self._box = Box.around(self._x, self._box.period, self.neighbours)
+        self._make_tiles()
+        return self
+
+    def _read(
+        self, X: Any, y: Any, known: Columns | None = None, known_y: Columns | None = None
+    ) -> tuple[Table, Table]:
+        """Inputs and outputs after checks."""
+        if y is None and columns.is_xarray(X) and hasattr(X, "values") and not callable(X.values):
+            inputs, outputs = columns.read_field(X)
+        else:
+            inputs = columns.read(X, "X", "x", known)
+            outputs = columns.read(y, "y", "y", known_y, dates=False)
+        if not inputs.values.shape[1]:
+            raise ValueError(
+                f"X has 0 feature(s) (shape={inputs.values.shape}) while a minimum of 1 is required: give it a column."
+            )
+        if len(inputs.values) != len(outputs.values):
+            raise ValueError(f"X has {len(inputs.values)} rows and y has {len(outputs.values)}: they must be as many.")
+        columns.check_inputs(inputs)
+        columns.check_outputs(outputs)
+        return inputs, outputs
+
+    def _check_arguments(self) -> Float[np.ndarray, " s"]:
+        """Raises a ValueError for invalid arguments of the constructor; returns the common factors to try first."""
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
+        if self.variants not in (1, 2, 4):
+            raise ValueError(f"variants must be 1, 2 or 4, got {self.variants!r}.")
+        for name, least in (("folds", 2), ("neighbours", 16), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        if isinstance(self.scales, int | np.integer) and not isinstance(self.scales, bool) and self.scales >= 1:
+            return np.ones(1) if self.scales == 1 else np.geomspace(*FACTORS, int(self.scales))
+        try:
+            factors = np.unique(np.asarray(self.scales, dtype=np.float64).reshape(-1))
+        except (TypeError, ValueError):
+            factors = np.zeros(0)
+        if isinstance(self.scales, int | bool) or not len(factors) or not (factors > 0).all():
+            raise ValueError(f"scales must be a number of factors or a list of positive factors, got {self.scales!r}.")
+        return factors
+
+    def _store(self, x: Float[np.ndarray, "n dx"], y: Float[np.ndarray, "n k"]) -> None:
+        """Stores observations in an order of their own, so that results do not depend on the order of rows."""
+        there = ~np.isnan(y).all(1)
+        self.dropped_ += int((~there).sum())
+        x, y = x[there], y[there]
+        order = np.lexsort((*y.T[::-1], *x.T[::-1]))
+        self._x, self._y = x[order], y[order]
+
+    def _search(self, factors: Float[np.ndarray, " s"]) -> tuple[list[Scales], list[float], list[Scores] | None]:
+        tiles = Tiles.make(self._box.coordinates(self._x), np.ones(self._model.dx), self._box.wrapping, self.neighbours)
+        folds = make_folds(tiles, self.folds, np.random.default_rng(self.seed))
+        found = search(self._model, folds, self._y, factors, self._variants)
+        spreads, results = [1.0] * len(found), []
+        for o, scale in enumerate(found):
+            if scale.held_out is None or scale.y is None:
+                continue
+            if self.calibrate:
+                spreads[o] = spread_factor(scale.held_out, scale.y)
+            results.append(scores(scale.held_out.spread(torch.full_like(scale.y, spreads[o])), scale.y))
+        return [scale.plain() for scale in found], spreads, results or None
+
+    def _make_tiles(self) -> None:
+        metric = np.exp(np.mean([np.log(scale.typical) for scale in self.scales_], axis=0))
+        self._tiles = Tiles.make(self._box.coordinates(self._x), metric, self._box.wrapping, self.neighbours)
+
+    # --- predictions ---------------------------------------------------------------------------------------------
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The predictive mean, and with `return_std` the standard deviation of a new observation as well.
+
+        Results have the form of `X`: numpy arrays, pandas Series (DataFrames for several outputs), or xarray DataArrays
+        for a DataArray or Dataset with the inputs as coordinates or variables.
+        """
+        targets = self._targets(X)
+        mean, std = self._reduce(targets.values, lambda p: torch.stack([p.mean, p.std]))
+        return (self._like(mean, targets), self._like(std, targets)) if return_std else self._like(mean, targets)
+
+    def predict_quantiles(self, X: Any, q: Sequence[float] | float = (0.05, 0.5, 0.95)) -> Any:
+        """Quantiles of new observations: an array `[n, q]` (`[n, outputs, q]` for several outputs); for pandas a
+        DataFrame with a column for each; for a single number `q` as the mean of `predict`."""
+        levels = [float(p) for p in np.atleast_1d(np.asarray(q, dtype=np.float64))]
+        if not all(0 < p < 1 for p in levels):
+            raise ValueError(f"Quantiles must be between 0 and 1, for instance 0.05, got {q!r}.")
+        targets = self._targets(X)
+        values = self._reduce(targets.values, lambda p: torch.stack([p.quantile(level) for level in levels]))
+        if np.ndim(q) == 0:
+            return self._like(values[0], targets)
+        if targets.like is None:
+            stacked = np.moveaxis(values, 0, -1)
+            return stacked[:, 0] if self._flat else stacked
+        return columns.join([self._like(v, targets) for v in values], levels, "quantile")
+
+    def predict_table(self, X: Any, quantiles: Sequence[float] = (0.05, 0.95)) -> Any:
+        """Mean, standard deviation and quantiles as a pandas DataFrame with the columns `mean`, `std`, `q0.05`, ...;
+        for several outputs with the output's name before each (`zinc mean`)."""
+        targets = self._targets(X)
+        names = ["mean", "std", *(f"q{level:g}" for level in quantiles)]
+        values = self._reduce(
+            targets.values, lambda p: torch.stack([p.mean, p.std, *(p.quantile(level) for level in quantiles)])
+        )
+        return columns.frame(values, names, targets, self._outputs.names, self._flat)
+
+    def predict_grid(self, quantiles: Sequence[float] = (), **axes: Any) -> Any:
+        """Predictions on a grid, as an `xarray.Dataset` with `mean`, `std` and quantiles in the units of the data.
+
+        Args:
+            quantiles: levels of quantiles to add.
+            axes: for each input, by its name (x0, x1, ... without names), the number of points, evenly spread over the
+                data; or the points themselves; or `(low, high, number)`. Inputs that are left out get 500 points for
+                one input, 100 for two and 30 for three.
+        """
+        self._check_fitted()
+        return grid.predict_grid(self, axes, quantiles)
+
+    def sample(self, X: Any, n: int = 1, joint: bool = False, seed: int | None = None) -> Float[np.ndarray, " n *any"]:
+        """`n` draws of new observations at each target, `[n, targets]` (`[n, targets, outputs]` for several outputs).
+
+        Args:
+            joint: False: draws at two targets are independent given the observations, so a draw is not a smooth
+                function. True: draws of whole functions, which takes longer and allows for at most 512 targets.
+            seed: None: the seed of the constructor.
+        """
+        targets = self._targets(X)
+        if not isinstance(n, int | np.integer) or n < 1:
+            raise ValueError(f"n must be a whole number of at least 1, got {n!r}.")
+        generator = torch.Generator().manual_seed(self.seed if seed is None else seed)
+        if not joint:
+            drawn = self._reduce(targets.values, lambda p: p.sample(int(n), generator))
+        else:
+            if len(self._tiles.anchors) > 1 or len(targets.values) > 512:
+                raise ValueError(
+                    f"Joint samples need at most {self.neighbours} observations, 512 targets and no period, got "
+                    f"{len(self._x)} observations and {len(targets.values)} targets: use joint=False."
+                )
+            fitted = self._model, self._tiles, self._y, self.scales_, self.spread_factors_
+            u = self._box.coordinates(targets.values)
+            drawn = sample_jointly(*fitted, u, int(n), generator, self._variants).numpy()
+        return drawn[..., 0] if self._flat else drawn
+
+    def log_likelihood(self, X: Any, y: Any) -> float:
+        """Mean log density of observations, over rows and outputs that are there, in the units of the outputs."""
+        targets, truth = self._truth(X, y)
+        total = self._reduce(
+            targets.values, lambda p, rows: p.log_prob(truth[rows].T.nan_to_num())[None], with_rows=True
+        )
+        return float(total[0][~truth.isnan().numpy()].mean())
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The coefficient of determination R^2 of the mean, averaged over outputs, as of scikit-learn's regressors."""
+        targets, truth = self._truth(X, y)
+        mean = self._reduce(targets.values, lambda p: p.mean[None])[0]
+        by = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        each = []
+        for predicted, known in zip(mean.T, truth.numpy().T, strict=True):
+            there = ~np.isnan(known)
+            w, p, t = by[there], predicted[there], known[there]
+            residual = float((w * (t - p) ** 2).sum())
+            total = float((w * (t - np.average(t, weights=w)) ** 2).sum())
+            each.append(1 - residual / total if total > 0 else float(residual == 0))
+        return float(np.mean(each))
+
+    def report(self) -> str:
+        """Five lines: points, scales found, cross-validated CRPS, coverage, seconds."""
+        self._check_fitted()
+        k = len(self._outputs.names)
+        left_out = f"; {self.dropped_} without any output left out" if self.dropped_ else ""
+        lines = [
+            f"points: {len(self._x)} ({', '.join(self._inputs.names)} -> {', '.join(self._outputs.names)}){left_out}"
+        ]
+
+        def each(show: Callable[[int], str]) -> str:
+            return "; ".join((f"{self._outputs.names[o]} " if k > 1 else "") + show(o) for o in range(k))
+
+        def factors(o: int) -> str:
+            found = ", ".join(
+                f"{name} x{f:.2f}" for name, f in zip(self._inputs.names, self.scales_[o].typical, strict=True)
+            )
+            mixed = len(self.scales_[o].weights)
+            return found + (f" (mixture of {mixed})" if mixed > 1 else "")
+
+        lines.append(f"scales: {each(factors)}")
+        if self.scores_ is None:
+            lines += ["cross-validated CRPS: unknown, too few observations", "90 % intervals cover: unknown"]
+        else:
+            found = self.scores_
+            lines.append(
+                "cross-validated CRPS: "
+                + each(lambda o: f"{found[o].crps:.4g} (log-likelihood {found[o].log_likelihood:.4g})")
+            )
+            lines.append(
+                "90 % intervals cover: "
+                + each(lambda o: f"{found[o].coverage:.0%} of {found[o].held_out}")
+                + (f" (spread x{each(lambda o: f'{self.spread_factors_[o]:.2f}')})" if self.calibrate else "")
+            )
+        return "\n".join([*lines, f"seconds: {self.seconds_:.2f}"])
+
+    # --- files ---------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path | str) -> None:
+        """Saves the fitted model with its observations and weights, in JSON and safetensors, replacing an earlier one
+        in that folder."""
+        self._check_fitted()
+        saving.save(self, Path(folder))
+
+    @staticmethod
+    def load(folder: Path | str) -> Regressor:
+        """The model that `save` wrote; it predicts the same."""
+        return saving.load(Regressor, Path(folder))
+
+    # --- shared parts --------------------------------------------------------------------------------------------
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_tiles"):
+            raise not_fitted("This Regressor instance is not fitted yet: call `fit` with observations first.")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_tiles")
+
+    def _targets(self, X: Any) -> Table:
+        self._check_fitted()
+        targets = columns.read(X, "X", "x", self._inputs)
+        columns.check_inputs(targets)
+        return targets
+
+    def _truth(self, X: Any, y: Any) -> tuple[Table, Float[Tensor, "n k"]]:
+        targets, truth = self._targets(X), columns.read(y, "y", "y", dates=False)
+        if truth.values.shape != (len(targets.values), len(self._outputs.names)):
+            raise ValueError(
+                f"y must have {len(targets.values)} rows and {len(self._outputs.names)} outputs, got shape "
+                f"{truth.values.shape}."
+            )
+        return targets, torch.from_numpy(truth.values.copy())
+
+    @property
+    def _variants(self) -> int:
+        return self.variants if len(self._x) <= self.neighbours else 1
+
+    def _mixtures(self, x: Float[np.ndarray, "m dx"]) -> Iterator[tuple[Int[np.ndarray, " r"], Mixture]]:
+        """Calibrated predictions `[k, r]` of blocks of targets, with their indices."""
+        factor = torch.tensor(self.spread_factors_, dtype=torch.float64)[:, None]
+        u = self._box.coordinates(x)
+        for rows, prediction in predict_blocks(self._model, self._tiles, self._y, self.scales_, u, self.variants):
+            yield rows, prediction.spread(factor)
+
+    def _reduce(
+        self, x: Float[np.ndarray, "m dx"], statistic: Callable[..., Tensor], with_rows: bool = False
+    ) -> Float[np.ndarray, "s m k"]:
+        """Statistics of the predictions at all targets; `statistic` maps a prediction `[k, r]` to `[s, k, r]`."""
+        result: np.ndarray | None = None
+        k = len(self._outputs.names)
+        for rows, prediction in self._mixtures(x):
+            values = (statistic(prediction, rows) if with_rows else statistic(prediction)).numpy()
+            result = np.empty((len(values), len(x), k)) if result is None else result
+            result[:, rows] = values.transpose(0, 2, 1)
+        if result is None:  # no targets: an empty prediction tells the number of statistics
+            none = torch.zeros(k, 0, 1, dtype=torch.float64)
+            empty = Mixture(none, none, none)
+            nothing = statistic(empty, np.zeros(0, int)) if with_rows else statistic(empty)
+            result = np.empty((len(nothing), 0, k))
+        return result
+
+    def _like(self, values: Float[np.ndarray, "n k"], targets: Table) -> Any:
+        return columns.like(values, targets, self._outputs, self._flat)
+
+    _model: NeuralProcess
+    _inputs: Columns
+    _outputs: Columns
+    _flat: bool
+    _x: Float[np.ndarray, "n dx"]
+    _y: Float[np.ndarray, "n k"]
+    _box: Box
+    _tiles: Tiles

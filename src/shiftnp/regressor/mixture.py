@@ -1,0 +1,91 @@
+"""Predictive distributions as mixtures of Gaussians, one for each target: moments, density, quantiles, samples."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shiftnp.metrics import mean_distance
+
+
+class Mixture(NamedTuple):
+    """A mixture of `c` Gaussians for each target, in float64; weights sum to one over the last dimension.
+
+    A component of weight zero is padding and has no influence, whatever its mean and standard deviation.
+    """
+
+    weight: Float[Tensor, "*any c"]
+    means: Float[Tensor, "*any c"]
+    stds: Float[Tensor, "*any c"]
+
+    @property
+    def mean(self) -> Float[Tensor, "*any"]:
+        """Mean of the mixture."""
+        return (self.weight * self.means).sum(-1)
+
+    @property
+    def std(self) -> Float[Tensor, "*any"]:
+        """Standard deviation of the mixture: of the components and between their means."""
+        around = self.means - self.mean[..., None]  # not E[y^2] - E[y]^2, which rounds small variances away
+        return (self.weight * (self.stds.square() + around.square())).sum(-1).sqrt()
+
+    def spread(self, factor: Float[Tensor, "*#any"]) -> Mixture:
+        """The mixture stretched about its mean by a factor: the mean stays, the standard deviation is multiplied."""
+        mean, factor = self.mean[..., None], factor[..., None]
+        return Mixture(self.weight, mean + factor * (self.means - mean), factor * self.stds)
+
+    def log_prob(self, y: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+        """Log density at `y`."""
+        z = (y[..., None] - self.means) / self.stds
+        return torch.logsumexp(self.weight.log() - 0.5 * z.square() - self.stds.log() - 0.5 * math.log(2 * math.pi), -1)
+
+    def cdf(self, y: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+        """Probability of a value of at most `y`."""
+        return (self.weight * torch.special.ndtr((y[..., None] - self.means) / self.stds)).sum(-1)
+
+    def quantile(self, q: float) -> Float[Tensor, "*any"]:
+        """The value whose `cdf` is `q`, by bisection to the last digits."""
+        z = torch.special.ndtri(torch.tensor(q, dtype=torch.float64))
+        there = self.weight > 0  # between the smallest and the largest quantile of a component
+        each = self.means + z * self.stds
+        low = each.where(there, math.inf).amin(-1)
+        high = each.where(there, -math.inf).amax(-1)
+        for _ in range(100):
+            middle = 0.5 * (low + high)
+            if bool(((middle <= low) | (middle >= high)).all()):
+                break
+            below = self.cdf(middle) < q
+            low, high = middle.where(below, low), high.where(below, middle)
+        return 0.5 * (low + high)
+
+    def sample(self, n: int, generator: torch.Generator) -> Float[Tensor, " n *any"]:
+        """`n` draws of every target, independent of all other targets."""
+        shape = self.weight.shape[:-1]
+        flat = Mixture(*(t.reshape(-1, t.shape[-1]) for t in self))
+        if not len(flat.weight):
+            return torch.empty(n, *shape, dtype=torch.float64)
+        pick = torch.multinomial(flat.weight, n, replacement=True, generator=generator)
+        noise = torch.randn(pick.shape, generator=generator, dtype=torch.float64)
+        drawn = flat.means.gather(-1, pick) + flat.stds.gather(-1, pick) * noise
+        return drawn.T.reshape(n, *shape)
+
+    def crps(self, y: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+        """Continuous ranked probability score at `y`, in the units of `y`."""
+        score = (self.weight * mean_distance(y[..., None] - self.means, self.stds)).sum(-1)
+        for i in range(self.means.shape[-1]):
+            spread = (self.stds[..., i, None].square() + self.stds.square()).sqrt()
+            pairs = (
+                self.weight[..., i, None] * self.weight * mean_distance(self.means[..., i, None] - self.means, spread)
+            )
+            score = score - 0.5 * pairs.sum(-1)
+        return score
+
+
+def combine(parts: Mixture, weight: Float[Tensor, "*any s"]) -> Mixture:
+    """One mixture of `s` mixtures `[*any, s, c]` with the given weights."""
+    joint = parts.weight * weight[..., None]
+    return Mixture(joint.flatten(-2), parts.means.flatten(-2), parts.stds.flatten(-2))
