@@ -102,20 +102,31 @@ class Standardisation(NamedTuple):
 def standardise_by_context(yc: Float[Tensor, "b nc dy"], mask: Bool[Tensor, "b nc"] | None = None) -> Standardisation:
     """How a pretrained model standardises the outputs of each data set: by mean and standard deviation of its context.
 
-    The standard deviation is that of a sample, with the divisor `n - 1`. Missing values (NaN) and padding do not count.
-    Without an observation the mean is zero. With fewer than two, or if all are equal up to rounding, the standard
-    deviation is one, in the units of the data: it is then unknown, and predictions are no better than a guess of it.
+    Missing values (NaN) and padding do not count. Without an observation the mean is zero. Where the standard deviation
+    is unknown (`sample_moments`) it is one, in the units of the data: predictions are then no better than that guess.
 
     Args:
         mask: True for points, False for padding.
     """
-    observed = ~yc.isnan() if mask is None else ~yc.isnan() & mask[..., None]
-    y = torch.where(observed, yc.double(), 0.0)
-    n = observed.sum(1, keepdim=True)
-    mean = y.sum(1, keepdim=True) / n.clamp(min=1)
-    square = torch.where(observed, y - mean, 0.0).square().sum(1, keepdim=True)
+    y = yc.double() if mask is None else yc.double().where(mask[..., None], torch.nan)
+    mean, std = sample_moments(y.mT, rounding=torch.finfo(yc.dtype).eps)
+    return Standardisation(mean[:, None], std.nan_to_num(1.0)[:, None])
+
+
+def sample_moments(y: Float[Tensor, "*any n"], rounding: float = 2.3e-16) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of samples, over the last dimension, of the values that are not NaN.
+
+    The divisor of the variance is `n - 1`. Without values the mean is zero. With fewer than two, or if all are equal up
+    to rounding, the standard deviation is unknown, which is NaN.
+
+    Args:
+        rounding: relative rounding error of the values. Rounding gives a constant a tiny standard deviation, which must
+            not become a divisor.
+    """
+    observed = ~y.isnan()
+    n = observed.sum(-1)
+    mean = y.where(observed, 0.0).sum(-1) / n.clamp(min=1)
+    square = (y - mean[..., None]).where(observed, 0.0).square().sum(-1)
     std = (square / (n - 1).clamp(min=1)).sqrt()
-    # A constant has a tiny standard deviation from rounding, of the data's dtype, which must not become a divisor.
-    largest = y.abs().amax(1, keepdim=True) if y.shape[1] else torch.zeros_like(mean)
-    known = std > 4 * torch.finfo(yc.dtype).eps * largest
-    return Standardisation(mean, torch.where(known, std, 1.0))
+    size = y.where(observed, 0.0).abs().amax(-1) if y.shape[-1] else torch.zeros_like(mean)
+    return mean, std.where(std > 4 * rounding * size, torch.nan)
