@@ -6,7 +6,8 @@
 
 Writes results/period-search.json: the gap to the best possible Gaussian by kernel on the 1,024 test tasks of gp-1d, and
 log-likelihoods on functions that are not in gp-1d, each as a mean over the seeds of a row, with the paired difference
-between the two rows. Inputs, noise and numbers of points are those of gp-1d.
+between the two rows. Inputs, noise and numbers of points are those of gp-1d. The control on other functions is the
+exact Bayesian predictor of gp-1d's prior (`BayesOptimal`): what it loses is due to the training data, not to a model.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ from shiftnp.runs.run import Run
 from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.gp import GPTask
 from shiftnp.tasks.gp_kernels import COVARIANCES
+from shiftnp.tasks.gp_posterior import BayesOptimal
 
 ROOT = Path(__file__).parent.parent
 TASK = GPTask()
 BATCHES, BATCH_SIZE, SEED = 32, 16, 7
+EXACT = "exact predictor of gp-1d's prior"
 
 Draw = Callable[[Tensor, torch.Generator], Tensor]
 """Function values of unit variance at inputs `[b, n]`, one function a row."""
@@ -178,6 +181,9 @@ def main() -> None:
             on_test[row].append(scores(model, iter([batch for batch, _ in drawn])))
             for name, draw in FUNCTIONS.items():
                 on_others[name][row].append(scores(model, batches(draw)))
+    exact = BayesOptimal(TASK, gaussian=True)
+    for name, draw in FUNCTIONS.items():
+        on_others[name][EXACT].append(scores(exact, batches(draw)))
     by_kernel = {
         name: compare({row: [v[kernel == i] for v in values] for row, values in on_test.items()}, best[kernel == i])
         for i, name in enumerate(TASK.kernels)
@@ -194,7 +200,7 @@ def main() -> None:
     }
     write_json(ROOT / "results/period-search.json", result)
     for name, table in {**result["gp-1d"], **result["other functions"]}.items():
-        shown = [f"{row} {table[row]['log-likelihood']['mean']:+.3f}" for row in runs]
+        shown = [f"{row} {table[row]['log-likelihood']['mean']:+.3f}" for row in (*runs, EXACT) if row in table]
         shown += [f"gap {table[row]['gap']['mean']:.4f}" for row in runs if "gap" in table[row]]
         print(f"{name:16}", *shown)
 

@@ -184,8 +184,9 @@ def test_pretraining(name):
         experiment.configure(preset="paper")
     gp = experiment.configure("gp")
     assert (gp.training.steps, gp.model_settings["covariance"]) == (0, "matern52")
-    searching = {row.name for row in experiment.rows} - {"te-tnp-rotary", "gp"}
-    assert searching == ({"te-tnp-rotary-period"} if name == "pretrain-1d" else set())
+    controls = {row.name for row in experiment.rows} - {"te-tnp-rotary", "gp"}
+    assert controls == ({"te-tnp-rotary-control"} if name == "pretrain-1d" else set())
+    assert config.model_settings["kernel"]["period_search"] == (256 if name == "pretrain-1d" else 0)
 
 
 def test_an_images_cells_are_its_pixels():
