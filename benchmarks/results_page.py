@@ -1,0 +1,95 @@
+"""Fills the tables of docs/results.md from the results of the experiments.
+
+    shiftnp report gp-1d --runs results/runs --out results/gp-1d      # and so on: results/EXPERIMENT/EXPERIMENT.json
+    python benchmarks/results_page.py
+
+A table stands between the lines `<!-- table gp-1d gp-1d delta-0.0 delta-1.0 -->` and `<!-- end -->`: the experiment,
+the task, and the test sets that become columns, in the order of the rows. `tests/test_readme.py` checks that
+the tables on the page are those that this script makes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from shiftnp._io import write
+from shiftnp.experiments import EXPERIMENTS
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/results.md"
+BLOCK = re.compile(r"(<!-- table ([\w-]+) ([\w-]+) ([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(experiment: str, task: str, sets: list[str]) -> str:
+    """A Markdown table of all runs of an experiment on a task: one line a row and its changes, seeds together."""
+    record = json.loads((ROOT / f"results/{experiment}/{experiment}.json").read_text())
+    groups: dict[tuple[str, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
+    for run in (run for run in record["runs"] if run["evaluation"]["task"] == task):
+        groups[run["evaluation"]["row"], tuple(run["evaluation"]["changes"])].append(run)
+    titles = {column.test_set: column.title for column in EXPERIMENTS[experiment].columns if column.task == task}
+    with_gap = [name for name in sets if any(gap(run, name) for runs in groups.values() for run in runs)][:1]
+    head = ["model", "parameters", "steps", "minutes", "seeds", *(titles[name] for name in sets)]
+    head += [f"gap, {titles[name]}" for name in with_gap]
+    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    for row in EXPERIMENTS[experiment].rows:
+        for (name, changes), runs in groups.items():
+            if name != row.name:
+                continue
+            title = row.title + (f" ({', '.join(changes)})" if changes else "")
+            first = runs[0]
+            cells = [title, number(first["parameters"]), number(first["evaluation"]["steps"] or None)]
+            cells += [spread([run["minutes of training"] for run in runs if run["minutes of training"]])]
+            cells += [str(len(runs))]
+            cells += [over_seeds([score(run, at) for run in runs], 3) for at in sets]
+            cells += [over_seeds([gap(run, at) for run in runs], 3) for at in with_gap]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def score(run: dict[str, Any], name: str) -> dict[str, float] | None:
+    """Log-likelihood of a run on a test set, with its standard error over tasks."""
+    found = run["evaluation"]["sets"].get(name)
+    return found and found["log_likelihood"]
+
+
+def gap(run: dict[str, Any], name: str) -> dict[str, float] | None:
+    """Gap to the ceiling of a run on a test set, with its standard error over tasks."""
+    found = run["evaluation"]["sets"].get(name)
+    return found and found.get("gap")
+
+
+def over_seeds(values: list[dict[str, float] | None], digits: int) -> str:
+    """Mean, and its standard error over tasks for one seed, or the standard deviation between several seeds."""
+    there = [value for value in values if value is not None]
+    if not there:
+        return ""
+    means = [value["mean"] for value in there]
+    error = statistics.stdev(means) if len(means) > 1 else there[0]["standard_error"]
+    return f"{statistics.fmean(means):.{digits}f} ± {error:.{digits}f}"
+
+
+def spread(minutes: list[float]) -> str:
+    """Minutes of the shortest and of the longest run."""
+    if not minutes:
+        return ""
+    low, high = round(min(minutes)), round(max(minutes))
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def number(value: int | None) -> str:
+    """A number with separators, or nothing."""
+    return "" if value is None else f"{value:,}"
+
+
+def fill(text: str) -> str:
+    """The page with all tables made again."""
+    return BLOCK.sub(lambda found: found[1] + table(found[2], found[3], found[4].split()) + found[5], text)
+
+
+if __name__ == "__main__":
+    write(PAGE, fill(PAGE.read_text()))
