@@ -126,6 +126,10 @@ def test_mistakes_get_one_sentence(command, message):
         (("report", "gp-2d"), "did you mean 'gp-1d'"),
         (("report", "gp-1d"), "`shiftnp train gp-1d` makes one"),
         (("report", "timing"), "`shiftnp train timing` makes one"),
+        (
+            ("data", "kolmogorov", "--trajectories", "1", "--out", "x", "--resolution", "100"),
+            "cells must divide the grid of 100 points evenly",
+        ),
     ],
 )
 def test_mistakes_with_runs_get_one_sentence(command, message, tmp_path, monkeypatch, capsys):

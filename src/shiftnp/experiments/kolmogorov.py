@@ -1,14 +1,15 @@
 """Velocities in turbulent flow from a few observations (the paper's Kolmogorov flow).
 
-    shiftnp data kolmogorov --trajectories 64 --out DIR/kolmogorov    # the paper: 1024; then SHIFTNP_DATA=DIR
+    shiftnp data kolmogorov --trajectories 160 --resolution 128 --out DIR/kolmogorov    # then SHIFTNP_DATA=DIR
     shiftnp train kolmogorov                                          # TE-PT-TNP-M64; --model all: every row
     shiftnp train kolmogorov --model all
     shiftnp report kolmogorov
     shiftnp train kolmogorov --preset paper                           # 500,000 steps
 
 One thread of an AMD EPYC (AVX-512), busy, preset `laptop`: about 0.2 s a step of TE-PT-TNP-M32, RCNP 0.6 s with 256
-targets (the preset has 128), PT-TNP-M128 0.05 s. A trajectory takes 11 s of two cores to generate. The multi-task GP
-is not trained, but fitted to each test task.
+targets (the preset has 128), PT-TNP-M128 0.05 s. A trajectory takes 3 s of one core to generate
+with a solver of 128 x 128 points, and 20 s with the paper's 256 x 256 (1024 trajectories in the paper). The multi-task
+GP is not trained, but fitted to each test task.
 
 Log-likelihood to expect, nats per target: TE-PT-TNP-M64 0.92 ± 0.03 with 819 trajectories to train on, in the paper;
 that of the preset `laptop` is not measured yet, and depends on how many trajectories there are.
