@@ -88,6 +88,6 @@ def pretraining(dx: int, band: tuple[float, float], steps: int, period_search: i
     )
 
 
-PRETRAIN_1D = pretraining(1, (0.2, 26.0), 20_000, period_search=256)
+PRETRAIN_1D = pretraining(1, (0.2, 26.0), 16_000, period_search=256)
 PRETRAIN_2D = pretraining(2, (0.2, 12.0), 24_000)
 PRETRAIN_3D = pretraining(3, (0.2, 12.0), 24_000)
