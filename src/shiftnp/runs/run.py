@@ -150,6 +150,7 @@ class Run:
         model = self.new_model()
         try:
             weights, _ = read_tensors(self.folder / WEIGHTS)
+            weights = {name: t.float() if t.dtype == torch.float16 else t for name, t in weights.items()}
             check_tensors(weights, model.state_dict())
         except FileNotFoundError:
             raise FileNotFoundError(
