@@ -271,7 +271,7 @@ def test_quantiles_are_those_of_the_mixture(fitted):
     quantiles = fitted.predict_quantiles(XT, levels)
     assert quantiles.shape == (23, 4)
     assert (np.diff(quantiles, axis=1) > 0).all()
-    for rows, mixture in fitted._mixtures(XT):
+    for rows, mixture in fitted._predictor.blocks(XT):
         for j, level in enumerate(levels):
             same(mixture.cdf(torch.from_numpy(quantiles[rows, j])[None]), np.full((1, len(rows)), level), 1e-10)
     same(fitted.predict_quantiles(XT, 0.3), quantiles[:, 1])
@@ -283,7 +283,7 @@ def test_moments_density_and_quantiles_agree(n):
     mean, std = model.predict(XT[:3], return_std=True)
     grid = np.linspace(-30, 30, 60_001)
     assert np.exp(model.log_likelihood(XT[:1], mean[:1])) > 0
-    ((rows, mixture),) = model._mixtures(XT[:3])
+    ((rows, mixture),) = model._predictor.blocks(XT[:3])
     density = mixture.log_prob(torch.from_numpy(grid)[:, None, None].expand(-1, 1, 3)).exp().numpy()[:, 0]
     step = grid[1] - grid[0]
     same(density.sum(0) * step, np.ones(3), 1e-6)
@@ -318,7 +318,7 @@ def test_crps_is_that_of_metrics(fitted):
 
     from shiftnp import metrics
 
-    ((_, mixture),) = fitted._mixtures(XT)
+    ((_, mixture),) = fitted._predictor.blocks(XT)
     y = torch.linspace(-2, 2, 23, dtype=torch.float64)[None]
     parts = Independent(Normal(mixture.means[..., None], mixture.stds[..., None]), 1)
     dist = MixtureSameFamily(Categorical(mixture.weight), parts)

@@ -200,15 +200,6 @@ def test_a_grid_has_names_units_and_predictions():
     same(field["quantiles"].isel(lon=2).T, model.predict_quantiles(at, [0.05, 0.95]))
 
 
-def test_a_grid_does_not_depend_on_its_blocks(monkeypatch):
-    from shiftnp.regressor import grid
-
-    model = regressor(neighbours=32).fit(*observations(80))
-    whole = model.predict_grid(x0=13, x1=11)
-    monkeypatch.setattr(grid, "BLOCK", 17)
-    xr.testing.assert_allclose(model.predict_grid(x0=13, x1=11), whole, rtol=1e-10)
-
-
 def test_dates_come_back_in_a_grid():
     model = regressor(1).fit(pd.DataFrame({"time": DAYS}), np.sin(np.arange(30) / 4))
     field = model.predict_grid(time=59)

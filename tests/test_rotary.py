@@ -96,14 +96,16 @@ def test_many_queries_go_in_chunks(setup, masked, monkeypatch):
     attention, q, k = setup
     mask = torch.rand(B, NQ, NK, generator=torch.Generator().manual_seed(1)) < 0.7 if masked else None
     outcomes = []
-    for most in (1 << 24, 1):
+    for most in (1 << 24, 1, H * NQ * NK):
         monkeypatch.setattr(rotary, "MOST_SCORES", most)
+        monkeypatch.setattr(rotary, "CACHED_SCORES", most)
         out, offset = attention(q, k, mask)
         gradients = torch.autograd.grad((out.sin() + offset.sum()).sum(), list(attention.parameters()))
         with torch.no_grad():
             outcomes.append([out, offset, *gradients, *attention(q, k, mask)])
-    for one, chunks in zip(*outcomes, strict=True):
-        torch.testing.assert_close(chunks, one, rtol=1e-12, atol=1e-12)
+    for one, *chunks in zip(*outcomes, strict=True):
+        for other in chunks:
+            torch.testing.assert_close(other, one, rtol=1e-12, atol=1e-12)
 
 
 def test_memory_is_bounded():

@@ -136,12 +136,19 @@ class Geometry:
 
     # --- distances -------------------------------------------------------------------------------------------------
 
-    def squared_chord(self, d: Float[Tensor, "*any dx"]) -> Float[Tensor, "*any"]:
-        """Squared distance; along a circle, that of the chord between two points, `2 R sin(d / 2 R)`."""
-        if self.period is not None:
-            diameter = 2 * self._radii(d)
-            d = self._replace(d, diameter * torch.sin(d[..., self.circular] / diameter))
-        return d.square().sum(-1)
+    def squared_chord(self, q: Positions, k: Positions, dtype: torch.dtype) -> Float[Tensor, "b nq nk"]:
+        """Squared distance of every pair, in `dtype`; along a circle of radius `R`, that of the chord between two
+        points, `2 R sin(d / 2 R)`.
+
+        From displacements: products of positions would round small distances away.
+        """
+        squares: list[Tensor] = []
+        for i in range(q.x.shape[-1]):  # one dimension after the other: torch is slow in tensors with few columns
+            at_q, at_k = (Positions(*(None if t is None else t[..., i, None] for t in at)) for at in (q, k))
+            period = self.period_of(i)
+            d = Geometry(None if period is None else (period,)).displacement(at_q, at_k, dtype)[..., 0]
+            squares.append((d if period is None else period / math.pi * torch.sin(d * (math.pi / period))).square())
+        return sum(squares[1:], squares[0])
 
     @property
     def reach(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -54,12 +54,29 @@ class Table:
 
     Args:
         flat: whether the data were one-dimensional.
-        like: the pandas index of the rows, or the xarray object whose shape results have; None: numpy.
+        like: the pandas index of the rows, or an xarray object with the coordinates of results; None: numpy.
     """
 
     values: Float[np.ndarray, "n d"]
     columns: Columns
     flat: bool = False
+    like: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Chunked:
+    """Targets that are read block by block.
+
+    Args:
+        arrays: a dask array for each input, with the dimensions that it varies along; blocks of all are the same.
+        axes: which of all dimensions these are, in ascending order.
+        columns: kinds of the arrays.
+        like: an xarray object with the coordinates of results.
+    """
+
+    arrays: tuple[Any, ...]
+    axes: tuple[tuple[int, ...], ...]
+    columns: Columns
     like: Any = None
 
 
@@ -128,7 +145,7 @@ def read(data: Any, what: str, prefix: str, known: Columns | None = None, dates:
     else:
         given = all(isinstance(name, str) for name in names)
         names = [str(name) for name in names]
-    numbers = [_numbers(a, f"Column {n!r} of {what}", dates) for a, n in zip(arrays, names, strict=True)]
+    numbers = [numbers_of(a, f"Column {n!r} of {what}", dates) for a, n in zip(arrays, names, strict=True)]
     values = np.stack([v for v, _ in numbers], -1) if numbers else np.zeros((rows, 0))
     columns = Columns(tuple(names), tuple(kind for _, kind in numbers), given, attributes)
     if known is not None:
@@ -140,7 +157,9 @@ def read_field(data: Any) -> tuple[Table, Table]:
     """Inputs and outputs of an xarray DataArray: its coordinates and its values."""
     x = _read_xarray(data, "X", None)
     name = str(data.name) if data.name is not None else "y0"
-    values, kind = _numbers(np.asarray(data.transpose(*x.like.dims).values).ravel(), f"The field {name!r}", dates=False)
+    values, kind = numbers_of(
+        np.asarray(data.transpose(*x.like.dims).values).ravel(), f"The field {name!r}", dates=False
+    )
     return x, Table(values[:, None], Columns((name,), (kind,), True, {name: dict(data.attrs)}), True)
 
 
@@ -148,22 +167,58 @@ def _read_xarray(data: Any, what: str, known: Columns | None) -> Table:
     """The coordinates of every cell of a DataArray or Dataset; for known inputs also its variables, such as elevation
     on a grid."""
     xr = import_optional("xarray", "A field")
+    fields = _fields(data, what, known)
+    names = tuple(fields)
+    cells = xr.broadcast(*fields.values())
+    numbers = [numbers_of(f.values.ravel(), f"{n!r} of {what}") for f, n in zip(cells, names, strict=True)]
+    attributes = {name: dict(field.attrs) for name, field in fields.items() if field.attrs}
+    columns = Columns(names, tuple(kind for _, kind in numbers), True, attributes)
+    if known is not None:
+        _match(columns, known, what)
+    return Table(np.stack([v for v, _ in numbers], -1), columns, like=cells[0].drop_attrs(deep=False))
+
+
+def _fields(data: Any, what: str, known: Columns | None) -> dict[str, Any]:
+    """The coordinates or variables of a DataArray or Dataset that are inputs."""
     names = known.names if known is not None else tuple(map(str, data.dims))
     present = {str(name): data[name] for name in (*data.coords, *getattr(data, "data_vars", ()))}
     for name in names:
         if name not in present:
             raise ValueError(f"{what} has no coordinate {name!r}: assign one (`assign_coords`), or drop the dimension.")
-    fields = xr.broadcast(*(present[name] for name in names))
-    numbers = [
-        _numbers(np.asarray(f.values).ravel(), f"{n!r} of {what}", True) for f, n in zip(fields, names, strict=True)
+    return {name: present[name] for name in names}
+
+
+def is_chunked(data: Any) -> bool:
+    """Whether data are an xarray object with dask arrays."""
+    return is_xarray(data) and bool(data.chunks)
+
+
+def read_chunked(data: Any, what: str, known: Columns) -> Chunked:
+    """Inputs on the blocks of a DataArray or Dataset with dask arrays; nothing is computed."""
+    xr, da = import_optional("xarray", "A field"), import_optional("dask.array", "A field of dask arrays", "dask")
+    data = data.unify_chunks()
+    fields = _fields(data, what, known)
+    like = xr.broadcast(*fields.values())[0].drop_attrs(deep=False)
+    arrays, axes = [], []
+    for name in known.names:
+        part = fields[name].transpose(*(dim for dim in like.dims if dim in fields[name].dims))
+        sizes = tuple(data.chunksizes.get(dim, -1) for dim in part.dims)
+        arrays.append(part.data if part.chunks else da.from_array(part.values, sizes))
+        axes.append(tuple(map(like.dims.index, part.dims)))
+    return Chunked(tuple(arrays), tuple(axes), known, like)
+
+
+def block_inputs(arrays: Sequence[np.ndarray], known: Columns, what: str = "X") -> Float[np.ndarray, "n dx"]:
+    """The rows of one block of `Chunked`, checked."""
+    found = [
+        numbers_of(a.ravel(), f"{n!r} of {what}")
+        for a, n in zip(np.broadcast_arrays(*arrays), known.names, strict=True)
     ]
-    columns = Columns(
-        names, tuple(kind for _, kind in numbers), True, {n: dict(present[n].attrs) for n in names if present[n].attrs}
-    )
-    if known is not None:
-        _match(columns, known, what)
-    shape = xr.full_like(fields[0], np.nan, dtype=np.float64).drop_attrs(deep=False)
-    return Table(np.stack([v for v, _ in numbers], -1), columns, like=shape)
+    columns = replace(known, kinds=tuple(kind for _, kind in found))
+    _match(columns, known, what)
+    table = Table(np.stack([v for v, _ in found], -1), columns)
+    check_inputs(table, what)
+    return table.values
 
 
 def _match(columns: Columns, known: Columns, what: str) -> None:
@@ -204,7 +259,7 @@ def _array(data: Any, what: str) -> np.ndarray:
     return array
 
 
-def _numbers(values: np.ndarray, what: str, dates: bool) -> tuple[Float[np.ndarray, " n"], Kind]:
+def numbers_of(values: np.ndarray, what: str, dates: bool = True) -> tuple[Float[np.ndarray, " n"], Kind]:
     """A column in float64, and its kind."""
     if values.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {what} has complex numbers.")
@@ -256,7 +311,7 @@ def _dates(values: np.ndarray, what: str) -> Float[np.ndarray, " n"]:
         raise ValueError(
             f"{what} must hold numbers or dates (such as 2024-01-31), has {str(example)[:40]!r}: convert it first."
         ) from error
-    return _numbers(moments, what, True)[0]
+    return numbers_of(moments, what)[0]
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
@@ -332,8 +387,9 @@ def _period(value: Any, kind: Kind) -> float:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def like(values: Float[np.ndarray, "n k"], targets: Table, outputs: Columns, flat: bool) -> Any:
-    """Values at targets in the form of the targets: numpy, a pandas Series or DataFrame, an xarray DataArray.
+def like(values: Any, targets: Table | Chunked, outputs: Columns, flat: bool) -> Any:
+    """Values `[n, k]` at targets in the form of the targets: numpy, a pandas Series or DataFrame, an xarray DataArray.
+    Those at `Chunked` targets are a dask array `[*shape, k]`.
 
     Args:
         flat: whether there is one output, without a dimension of its own.
@@ -342,12 +398,11 @@ def like(values: Float[np.ndarray, "n k"], targets: Table, outputs: Columns, fla
     if targets.like is None:
         return values[:, 0] if flat else values
     if is_xarray(targets.like):
-        shape = targets.like
+        cells = values.reshape(*targets.like.shape, len(names))
+        fields = [targets.like.copy(data=cells[..., o]) for o in range(len(names))]
         if flat:
-            about = outputs.attributes.get(names[0], {})
-            return shape.copy(data=values[:, 0].reshape(shape.shape)).rename(names[0]).assign_attrs(about)
+            return fields[0].rename(names[0]).assign_attrs(outputs.attributes.get(names[0], {}))
         xr = loaded("xarray")
-        fields = [shape.copy(data=column.reshape(shape.shape)) for column in values.T]
         return xr.concat(fields, xr.IndexVariable("output", list(names)))
     pd = loaded("pandas")
     if flat:

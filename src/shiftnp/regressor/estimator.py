@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from shiftnp.models import NeuralProcess
-from shiftnp.regressor import columns, grid, saving, weights
+from shiftnp.regressor import blocks, columns, grid, saving, weights
 from shiftnp.regressor.base import Estimator, not_fitted
 from shiftnp.regressor.box import Box
 from shiftnp.regressor.calibration import Scores, scores, spread_factor
-from shiftnp.regressor.columns import Columns, Table
-from shiftnp.regressor.mixture import Mixture
-from shiftnp.regressor.prediction import predict_blocks
-from shiftnp.regressor.sampling import sample_jointly
+from shiftnp.regressor.columns import Chunked, Columns, Table
+from shiftnp.regressor.mixture import check_levels
+from shiftnp.regressor.predictor import Predictor
 from shiftnp.regressor.scales import Scales, make_folds, search
 from shiftnp.regressor.tiles import Tiles
 
@@ -203,20 +202,19 @@ class Regressor(Estimator):
         """The predictive mean, and with `return_std` the standard deviation of a new observation as well.
 
         Results have the form of `X`: numpy arrays, pandas Series (DataFrames for several outputs), or xarray DataArrays
-        for a DataArray or Dataset with the inputs as coordinates or variables.
+        for a DataArray or Dataset with the inputs as coordinates or variables. If that has dask arrays, results have
+        them as well: nothing is computed before results are needed or written, and then block by block, on the dask
+        cluster that is active or on local threads.
         """
-        targets = self._targets(X)
-        mean, std = self._reduce(targets.values, lambda p: torch.stack([p.mean, p.std]))
+        targets = self._targets(X, chunked=True)
+        mean, std = self._statistics(targets)
         return (self._like(mean, targets), self._like(std, targets)) if return_std else self._like(mean, targets)
 
     def predict_quantiles(self, X: Any, q: Sequence[float] | float = (0.05, 0.5, 0.95)) -> Any:
         """Quantiles of new observations: an array `[n, q]` (`[n, outputs, q]` for several outputs); for pandas a
         DataFrame with a column for each; for a single number `q` as the mean of `predict`."""
-        levels = [float(p) for p in np.atleast_1d(np.asarray(q, dtype=np.float64))]
-        if not all(0 < p < 1 for p in levels):
-            raise ValueError(f"Quantiles must be between 0 and 1, for instance 0.05, got {q!r}.")
-        targets = self._targets(X)
-        values = self._reduce(targets.values, lambda p: torch.stack([p.quantile(level) for level in levels]))
+        levels, targets = check_levels(q), self._targets(X, chunked=True)
+        values = self._statistics(targets, levels)[2:]
         if np.ndim(q) == 0:
             return self._like(values[0], targets)
         if targets.like is None:
@@ -227,24 +225,33 @@ class Regressor(Estimator):
     def predict_table(self, X: Any, quantiles: Sequence[float] = (0.05, 0.95)) -> Any:
         """Mean, standard deviation and quantiles as a pandas DataFrame with the columns `mean`, `std`, `q0.05`, ...;
         for several outputs with the output's name before each (`zinc mean`)."""
-        targets = self._targets(X)
-        names = ["mean", "std", *(f"q{level:g}" for level in quantiles)]
-        values = self._reduce(
-            targets.values, lambda p: torch.stack([p.mean, p.std, *(p.quantile(level) for level in quantiles)])
+        levels, targets = check_levels(quantiles), self._targets(X)
+        names = ["mean", "std", *(f"q{level:g}" for level in levels)]
+        return columns.frame(
+            self._predictor.statistics(targets.values, levels), names, targets, self._outputs.names, self._flat
         )
-        return columns.frame(values, names, targets, self._outputs.names, self._flat)
 
-    def predict_grid(self, quantiles: Sequence[float] = (), **axes: Any) -> Any:
+    def predict_grid(
+        self, quantiles: Sequence[float] = (), *, chunks: Any = None, out: Path | str | None = None, **axes: Any
+    ) -> Any:
         """Predictions on a grid, as an `xarray.Dataset` with `mean`, `std` and quantiles in the units of the data.
+
+        A grid that does not fit into memory is predicted block by block by dask, on the cluster that is active or on
+        local threads; values do not depend on the size of blocks, apart from rounding.
 
         Args:
             quantiles: levels of quantiles to add.
+            chunks: points in a block along each input: a number, a number for each input by its name, or "auto". The
+                Dataset then has dask arrays, which are not computed yet. None: without `out` everything is computed at
+                once, in memory.
+            out: a Zarr (.zarr) or NetCDF (.nc) file that is written block by block, replaces an earlier one when it is
+                complete, and is opened, not loaded, as the result.
             axes: for each input, by its name (x0, x1, ... without names), the number of points, evenly spread over the
                 data; or the points themselves; or `(low, high, number)`. Inputs that are left out get 500 points for
                 one input, 100 for two and 30 for three.
         """
         self._check_fitted()
-        return grid.predict_grid(self, axes, quantiles)
+        return grid.predict_grid(self, axes, quantiles, chunks, None if out is None else Path(out))
 
     def sample(self, X: Any, n: int = 1, joint: bool = False, seed: int | None = None) -> Float[np.ndarray, " n *any"]:
         """`n` draws of new observations at each target, `[n, targets]` (`[n, targets, outputs]` for several outputs).
@@ -259,30 +266,30 @@ class Regressor(Estimator):
             raise ValueError(f"n must be a whole number of at least 1, got {n!r}.")
         generator = torch.Generator().manual_seed(self.seed if seed is None else seed)
         if not joint:
-            drawn = self._reduce(targets.values, lambda p: p.sample(int(n), generator))
+            drawn = np.empty((n, len(targets.values), len(self._outputs.names)))
+            for rows, prediction in self._predictor.blocks(targets.values):
+                drawn[:, rows] = prediction.sample(int(n), generator).numpy().transpose(0, 2, 1)
         else:
             if len(self._tiles.anchors) > 1 or len(targets.values) > 512:
                 raise ValueError(
                     f"Joint samples need at most {self.neighbours} observations, 512 targets and no period, got "
                     f"{len(self._x)} observations and {len(targets.values)} targets: use joint=False."
                 )
-            fitted = self._model, self._tiles, self._y, self.scales_, self.spread_factors_
-            u = self._box.coordinates(targets.values)
-            drawn = sample_jointly(*fitted, u, int(n), generator, self._variants).numpy()
+            drawn = self._predictor.sample_jointly(targets.values, int(n), generator).numpy()
         return drawn[..., 0] if self._flat else drawn
 
     def log_likelihood(self, X: Any, y: Any) -> float:
         """Mean log density of observations, over rows and outputs that are there, in the units of the outputs."""
         targets, truth = self._truth(X, y)
-        total = self._reduce(
-            targets.values, lambda p, rows: p.log_prob(truth[rows].T.nan_to_num())[None], with_rows=True
-        )
-        return float(total[0][~truth.isnan().numpy()].mean())
+        density = torch.empty_like(truth)
+        for rows, prediction in self._predictor.blocks(targets.values):
+            density[rows] = prediction.log_prob(truth[rows].T.nan_to_num()).T
+        return float(density[~truth.isnan()].mean())
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The coefficient of determination R^2 of the mean, averaged over outputs, as of scikit-learn's regressors."""
         targets, truth = self._truth(X, y)
-        mean = self._reduce(targets.values, lambda p: p.mean[None])[0]
+        mean = self._predictor.statistics(targets.values)[0]
         by = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         each = []
         for predicted, known in zip(mean.T, truth.numpy().T, strict=True):
@@ -350,8 +357,11 @@ class Regressor(Estimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_tiles")
 
-    def _targets(self, X: Any) -> Table:
+    def _targets(self, X: Any, chunked: bool = False) -> Any:
+        """Targets as a Table; with `chunked` those in dask arrays as `Chunked`."""
         self._check_fitted()
+        if chunked and columns.is_chunked(X):
+            return columns.read_chunked(X, "X", self._inputs)
         targets = columns.read(X, "X", "x", self._inputs)
         columns.check_inputs(targets)
         return targets
@@ -369,31 +379,19 @@ class Regressor(Estimator):
     def _variants(self) -> int:
         return self.variants if len(self._x) <= self.neighbours else 1
 
-    def _mixtures(self, x: Float[np.ndarray, "m dx"]) -> Iterator[tuple[Int[np.ndarray, " r"], Mixture]]:
-        """Calibrated predictions `[k, r]` of blocks of targets, with their indices."""
-        factor = torch.tensor(self.spread_factors_, dtype=torch.float64)[:, None]
-        u = self._box.coordinates(x)
-        for rows, prediction in predict_blocks(self._model, self._tiles, self._y, self.scales_, u, self.variants):
-            yield rows, prediction.spread(factor)
+    @property
+    def _predictor(self) -> Predictor:
+        return Predictor(
+            self._model, self._box, self._tiles, self._y, self.scales_, self.spread_factors_, self._variants
+        )
 
-    def _reduce(
-        self, x: Float[np.ndarray, "m dx"], statistic: Callable[..., Tensor], with_rows: bool = False
-    ) -> Float[np.ndarray, "s m k"]:
-        """Statistics of the predictions at all targets; `statistic` maps a prediction `[k, r]` to `[s, k, r]`."""
-        result: np.ndarray | None = None
-        k = len(self._outputs.names)
-        for rows, prediction in self._mixtures(x):
-            values = (statistic(prediction, rows) if with_rows else statistic(prediction)).numpy()
-            result = np.empty((len(values), len(x), k)) if result is None else result
-            result[:, rows] = values.transpose(0, 2, 1)
-        if result is None:  # no targets: an empty prediction tells the number of statistics
-            none = torch.zeros(k, 0, 1, dtype=torch.float64)
-            empty = Mixture(none, none, none)
-            nothing = statistic(empty, np.zeros(0, int)) if with_rows else statistic(empty)
-            result = np.empty((len(nothing), 0, k))
-        return result
+    def _statistics(self, targets: Table | Chunked, levels: Sequence[float] = ()) -> Any:
+        """Mean, standard deviation and quantiles `[s, n, k]`; at chunked targets a dask array `[s, *shape, k]`."""
+        if isinstance(targets, Chunked):
+            return blocks.statistics(self._predictor, targets, levels)
+        return self._predictor.statistics(targets.values, levels)
 
-    def _like(self, values: Float[np.ndarray, "n k"], targets: Table) -> Any:
+    def _like(self, values: Any, targets: Table | Chunked) -> Any:
         return columns.like(values, targets, self._outputs, self._flat)
 
     _model: NeuralProcess

@@ -1,19 +1,23 @@
-"""Predictions on a grid, as an xarray Dataset."""
+"""Predictions on a grid, as an xarray Dataset: in memory, or block by block, also into a file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 
 import shiftnp
+from shiftnp._io import aside
 from shiftnp._optional import import_optional
 from shiftnp._registry import choose
-from shiftnp.regressor import columns
+from shiftnp.regressor import blocks, columns
 from shiftnp.regressor.box import unwrap
+from shiftnp.regressor.columns import Chunked, Columns
+from shiftnp.regressor.mixture import check_levels
 
 if TYPE_CHECKING:
     from shiftnp.regressor.estimator import Regressor
@@ -21,31 +25,39 @@ if TYPE_CHECKING:
 POINTS = {1: 500, 2: 100, 3: 30}
 """Points along each input by default, by the number of inputs."""
 BLOCK = 1 << 16
+"""Cells in a block of a grid that is written to a file, about, unless the user chooses."""
+FORMATS = {".zarr": "zarr", ".nc": "netcdf", ".nc4": "netcdf"}
+"""Formats of files, by extension."""
 
 
-def predict_grid(model: Regressor, axes: Mapping[str, Any], quantiles: Sequence[float]) -> Any:
+def predict_grid(
+    model: Regressor,
+    axes: Mapping[str, Any],
+    quantiles: Sequence[float] = (),
+    chunks: Any = None,
+    out: Path | None = None,
+) -> Any:
     """Implements `Regressor.predict_grid`."""
     xr = import_optional("xarray", "predict_grid")
     names = model._inputs.names
     for name in axes:
         choose(name, dict.fromkeys(names), "input")
-    if not all(0 < q < 1 for q in quantiles):
-        raise ValueError(f"Quantiles must be between 0 and 1, for instance 0.05, got {quantiles!r}.")
+    if out is not None:
+        choose(out.suffix, FORMATS, "format of a grid")
     points = [axis(model, j, axes.get(name, POINTS[len(names)])) for j, name in enumerate(names)]
     shape = tuple(map(len, points))
-    outputs = len(model._outputs.names)
-    values = np.empty((2 + len(quantiles), int(np.prod(shape)), outputs))
-    for i in range(0, values.shape[1], BLOCK):
-        cells = np.arange(i, min(i + BLOCK, values.shape[1]))
-        x = np.stack([p[j] for p, j in zip(points, np.unravel_index(cells, shape), strict=True)], -1)
-        values[:, cells] = model._reduce(x, lambda p: torch.stack([p.mean, p.std, *(p.quantile(q) for q in quantiles)]))
+    levels = check_levels(quantiles)
+    if chunks is None and out is None:
+        x = np.stack([p.ravel() for p in np.meshgrid(*points, indexing="ij")], -1)
+        found = model._predictor.statistics(x, levels).reshape(2 + len(levels), *shape, -1)
+    else:
+        found = blocks.statistics(model._predictor, _chunked(points, model._inputs, chunks), levels)
 
     dims = list(names)
     coordinates: dict[str, Any] = {
         name: (name, model._inputs.restore(j, p), model._inputs.attributes.get(name, {}))
         for j, (name, p) in enumerate(zip(names, points, strict=True))
     }
-    found = values.reshape(len(values), *shape, outputs)
     if model._flat:
         found = found[..., 0]
     else:
@@ -57,15 +69,45 @@ def predict_grid(model: Regressor, axes: Mapping[str, Any], quantiles: Sequence[
         "mean": (dims, found[0], {**about, "long_name": f"mean of {label}"}),
         "std": (dims, found[1], {**about, "long_name": f"standard deviation of {label}"}),
     }
-    if quantiles:
-        coordinates["quantile"] = list(map(float, quantiles))
+    if levels:
+        coordinates["quantile"] = list(levels)
         fields["quantiles"] = (["quantile", *dims], found[2:], {**about, "long_name": f"quantiles of {label}"})
     attributes = {
         "title": f"{', '.join(model._outputs.names)} predicted from {len(model._x)} observations",
         "source": f"shiftnp {shiftnp.__version__}, Regressor",
         "comment": model.report(),
     }
-    return xr.Dataset(fields, coordinates, attributes)
+    field = xr.Dataset(fields, coordinates, attributes)
+    return field if out is None else _written(field, out)
+
+
+def _chunked(points: Sequence[Float[np.ndarray, " _"]], known: Columns, chunks: Any) -> Chunked:
+    """The grid in blocks."""
+    da = import_optional("dask.array", "A grid in blocks", "dask")
+    if isinstance(chunks, Mapping):
+        places = {name: j for j, name in enumerate(known.names)}
+        chunks = {choose(name, places, "input"): size for name, size in chunks.items()}
+    shape = tuple(map(len, points))
+    try:
+        sizes = da.core.normalize_chunks("auto" if chunks is None else chunks, shape, limit=8 * BLOCK, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"chunks must be the size of a block along each input, got {chunks!r} ({error}).") from error
+    arrays = tuple(da.from_array(p, (size,)) for p, size in zip(points, sizes, strict=True))
+    axes = tuple((j,) for j in range(len(points)))
+    return Chunked(arrays, axes, replace(known, kinds=("number",) * len(points)))
+
+
+def _written(field: Any, out: Path) -> Any:
+    """The grid, computed block by block into a file, which takes its place at the end; opened again."""
+    xr = import_optional("xarray", "predict_grid")
+    zarr = FORMATS[out.suffix] == "zarr"
+    import_optional("zarr" if zarr else "h5netcdf", f"A {out.suffix} file")
+    with aside(out) as new, blocks.own_threads():
+        if zarr:
+            field.to_zarr(new, consolidated=False, zarr_format=3)
+        else:
+            field.to_netcdf(new, engine="h5netcdf")
+    return xr.open_zarr(out, consolidated=False) if zarr else xr.open_dataset(out, engine="h5netcdf", chunks={})
 
 
 def axis(model: Regressor, j: int, wanted: Any) -> Float[np.ndarray, " n"]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -89,3 +91,11 @@ def combine(parts: Mixture, weight: Float[Tensor, "*any s"]) -> Mixture:
     """One mixture of `s` mixtures `[*any, s, c]` with the given weights."""
     joint = parts.weight * weight[..., None]
     return Mixture(joint.flatten(-2), parts.means.flatten(-2), parts.stds.flatten(-2))
+
+
+def check_levels(levels: Sequence[float] | float) -> tuple[float, ...]:
+    """Levels of quantiles; raises a ValueError for those that are not between 0 and 1."""
+    found = tuple(map(float, np.atleast_1d(np.asarray(levels, dtype=np.float64))))
+    if not all(0 < level < 1 for level in found):
+        raise ValueError(f"Quantiles must be between 0 and 1, for instance 0.05, got {levels!r}.")
+    return found

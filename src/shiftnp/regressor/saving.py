@@ -5,11 +5,8 @@ The folder is written aside and renamed, so that it is complete or absent.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +16,7 @@ import torch
 
 import shiftnp
 from shiftnp._arguments import first_line
-from shiftnp._io import write_json
+from shiftnp._io import aside, write_json
 from shiftnp._schema import from_json
 from shiftnp.regressor import weights
 from shiftnp.regressor.box import Box
@@ -130,25 +127,12 @@ def save(model: Regressor, folder: Path) -> None:
         model.dropped_,
         model.seconds_,
     )
-    aside, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("part", "old"))
-    try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+    with aside(folder) as new:
+        new.mkdir(parents=True)
         observations = {"x": torch.from_numpy(model._x), "y": torch.from_numpy(model._y)}
-        write_tensors(aside / OBSERVATIONS, observations, {})
-        weights.write_pretrained(aside / WEIGHTS, model._model, CARD, model._model.dtype)
-        write_json(aside / FILE, asdict(content))
-        if folder.exists():
-            folder.rename(old)
-        aside.rename(folder)
-    except OSError:
-        if old.exists() and not folder.exists():
-            with contextlib.suppress(OSError):
-                old.rename(folder)
-        raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
+        write_tensors(new / OBSERVATIONS, observations, {})
+        weights.write_pretrained(new / WEIGHTS, model._model, CARD, model._model.dtype)
+        write_json(new / FILE, asdict(content))
 
 
 def load(cls: type[Regressor], folder: Path) -> Regressor:
