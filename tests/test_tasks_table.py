@@ -109,7 +109,8 @@ def test_points_on_the_edge_of_a_box_are_all_held_out():
     )
     frame["t"] = 1.0 * np.arange(len(frame))
     task = TableTask(frame=frame, group="day", holdout="block", context=(0.5, 0.9), **ROLES)
-    batch = task.sample(16, generator())
+    with pytest.warns(UserWarning, match="1008 training rows at only 144 places"):
+        batch = task.sample(16, generator())
     for k in range(16):
         xc, xt = batch.xc[k][batch.mask_c[k]], batch.xt[k][batch.mask_t[k]]
         assert not ((xc >= xt.min(0).values - 1e-6) & (xc <= xt.max(0).values + 1e-6)).all(1).any()

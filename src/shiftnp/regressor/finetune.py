@@ -418,7 +418,8 @@ class Judgement(NamedTuple):
 
 
 class Validator:
-    """Judges weights on held-out groups, at known and at new places; the spread is calibrated at new places."""
+    """Judges weights on held-out groups, at known and at new places. The factor of the spread is the larger one of
+    those that are best at known and at new places: too wide is better than too narrow."""
 
     def __init__(
         self, pool: Pool, parts: Parts, scales: Sequence[Scales], calibrate: bool, rng: np.random.Generator
@@ -430,26 +431,16 @@ class Validator:
             raise ValueError("No held-out group has two stations to validate on: choose other `groups`.")
 
     def __call__(self, model: NeuralProcess) -> Judgement:
+        sets = [[(held, held.predict(model)) for held in tasks] for tasks in (self.known, self.new)]
         spreads = [1.0] * self.outputs
-        found: list[Scores] = []
-        new = self._log_likelihoods(model, self.new, spreads, found) if self.new else None
-        known = self._log_likelihoods(model, self.known, spreads, None if self.new else found)
-        return Judgement(known, new, spreads, found)
-
-    def _log_likelihoods(
-        self, model: NeuralProcess, tasks: list[Held], spreads: list[float], found: list[Scores] | None
-    ) -> Float[Tensor, " g"]:
-        """Of each task. With `found`, this set decides on the spreads, and its scores are added."""
-        values = []
-        for held in tasks:
-            prediction, o = held.predict(model), held.output
-            if found is not None and self.calibrate:
-                spreads[o] = spread_factor(prediction, held.y)
-            prediction = prediction.spread(torch.full_like(held.y, spreads[o]))
-            if found is not None:
-                found.append(scores(prediction, held.y))
-            values.append(held.by_task(prediction.log_prob(held.y)))
-        return torch.cat(values)
+        if self.calibrate:
+            for o in range(self.outputs):
+                best = [spread_factor(p, held.y) for tasks in sets for held, p in tasks if held.output == o]
+                spreads[o] = max(best, default=1.0)
+        sets = [[(h, p.spread(torch.full_like(h.y, spreads[h.output]))) for h, p in tasks] for tasks in sets]
+        known, new = ([held.by_task(p.log_prob(held.y)) for held, p in tasks] for tasks in sets)
+        found = [scores(p, held.y) for held, p in sets[1] or sets[0]]
+        return Judgement(torch.cat(known), torch.cat(new) if new else None, spreads, found)
 
 
 def gain(before: Float[Tensor, " g"], after: Float[Tensor, " g"]) -> Gain:

@@ -82,13 +82,19 @@ class Training:
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema must be a decay between 0 and 1, for instance 0.999, got {self.ema!r}.")
 
+    def part(self, step: int, seconds: float) -> float:
+        """Which part of the training is over after so many steps and seconds; it is finished from 1 on."""
+        if self.minutes is not None:
+            return seconds / (60 * float(self.minutes))
+        return step / self.steps if self.steps else 1.0
+
     def rate(self, step: int, part: float | None = None) -> float:
         """Learning rate of step 0, 1, ...
 
         Args:
-            part: for a training of some `minutes`, which part of them is over, between 0 and 1.
+            part: which part of the training is over; None: that of `steps`.
         """
-        part = step / max(self.steps, 1) if part is None else min(part, 1.0)
+        part = min(self.part(step, 0.0) if part is None else part, 1.0)
         warmup = (step + 1) / (self.warmup + 1)
         warmup = min(1.0, warmup if self.minutes is None else max(warmup, part / WARMUP))
         decay = 1.0 if self.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * part))
