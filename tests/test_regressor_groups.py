@@ -3,9 +3,11 @@ their data set. A clock that the test sets takes the place of the real one, so t
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import signal
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,7 +38,7 @@ def clock(monkeypatch):
 
     monkeypatch.setattr(finetune, "time", SimpleNamespace(monotonic=read, perf_counter=read))
     monkeypatch.setattr("shiftnp.regressor.estimator.time", SimpleNamespace(perf_counter=read))
-    monkeypatch.setattr(finetune_tasks, "TASKS", 4)
+    monkeypatch.setattr(finetune_tasks, "TASKS", 2)
     return now
 
 
@@ -51,16 +53,26 @@ def days(groups=12, stations=10, seed=0):
     return x[order], y[order], day[order], np.array([f"s{i}" for i in station])[order]
 
 
-def fitted(minutes=0.0, **arguments):
+def fitted(minutes=0.0):
     x, y, day, station = days()
-    return regressor(scales=1, variants=1, **arguments).fit(x, y, groups=day, station=station, minutes=minutes)
+    return regressor(scales=1, variants=1).fit(x, y, groups=day, station=station, minutes=minutes)
+
+
+@cache
+def kept():
+    return fitted()
+
+
+def untuned():
+    """A regressor with groups and pretrained weights, which a test may update."""
+    return copy.copy(kept())
 
 
 # --- predictions -----------------------------------------------------------------------------------------------------
 
 
 def test_each_row_is_predicted_from_its_own_group():
-    model = fitted()
+    model = untuned()
     x, y, day, _ = days()
     at = np.random.default_rng(1).uniform(0, 8, (7, 2))
     groups = np.array([3, 5, 3, 3, 11, 5, 3])
@@ -81,7 +93,7 @@ def test_each_row_is_predicted_from_its_own_group():
 
 
 def test_another_group_changes_nothing_for_the_first():
-    model, at = fitted(), np.array([[1.0, 2.0], [4.0, 7.0]])
+    model, at = untuned(), np.array([[1.0, 2.0], [4.0, 7.0]])
     before = model.predict(at, groups="3")
     x, y, day, _ = days(seed=5)
     today = day == 0
@@ -136,7 +148,7 @@ def test_labels_are_text():
 )
 def test_wrong_groups_are_one_sentence(call, message):
     with pytest.raises(ValueError, match=message):
-        call(fitted(), days()[0])
+        call(untuned(), days()[0])
 
 
 @pytest.mark.parametrize(
@@ -262,18 +274,18 @@ def test_too_few_stations_are_not_held_out():
 def test_weights_that_help_are_kept_saved_and_loaded(clock, tmp_path, monkeypatch):
     monkeypatch.setattr(finetune, "RATE", 3e-3)
     pretrained = {k: v.clone() for k, v in load(weights(2), "cpu", torch.float64).state_dict().items()}
-    model = fitted(minutes=0.4)
+    model = fitted(minutes=0.2)
     tuning = model.tuning_
-    assert clock.seconds <= 24 + 5 * SECONDS
+    assert clock.seconds <= 12 + 5 * SECONDS
     assert tuning.kept
     assert tuning.ended == "time"
-    assert 20 < tuning.best <= tuning.steps
+    assert 10 < tuning.best <= tuning.steps
     assert tuning.known.sure > 0
     assert tuning.new.sure > 0
     assert (tuning.groups, tuning.held_out_groups, tuning.stations, tuning.held_out_stations) == (10, 2, 8, 2)
     assert f"fine-tuned: {tuning.best} of {tuning.steps} steps" in model.report()
     # The gain is that of the weights which are used, over the pretrained ones.
-    plain = fitted()
+    plain = untuned()
     assert plain.tuning_.known.before == tuning.known.before
     assert not plain.tuning_.kept
     assert model.scores_[0].log_likelihood - plain.scores_[0].log_likelihood == pytest.approx(tuning.new.gain, rel=1e-6)
@@ -303,7 +315,7 @@ def test_weights_that_do_not_help_are_dropped(clock, monkeypatch):
     assert model._model is load(weights(2), "cpu", torch.float64)
     assert "not fine-tuned, the pretrained weights stay" in model.report()
     at = np.array([[1.0, 2.0]])
-    same(model.predict(at, groups=3), fitted().predict(at, groups=3), 0)
+    same(model.predict(at, groups=3), untuned().predict(at, groups=3), 0)
 
 
 def test_a_gain_at_known_places_alone_is_not_enough(clock, monkeypatch):
@@ -327,21 +339,22 @@ def test_ctrl_c_keeps_the_best_weights(clock, monkeypatch):
 
     def interrupted(self, dtype):
         calls.append(1)
-        if len(calls) == 60:
+        if len(calls) == 40:
             os.kill(os.getpid(), signal.SIGINT)
         return batch(self, dtype)
 
     monkeypatch.setattr(Sampler, "batch", interrupted)
-    model = fitted(minutes=1.0)
+    model = fitted(minutes=0.3)
     assert model.tuning_.ended == "Ctrl-C"
-    assert model.tuning_.steps == 60
+    assert model.tuning_.steps == 40
     assert model.tuning_.kept
-    assert 0 < model.tuning_.best < 60
+    assert 0 < model.tuning_.best < 40
     assert np.isfinite(model.predict(np.array([[1.0, 2.0]]), groups=3)).all()
 
 
 def test_narrow_intervals_at_new_places_are_warned_of(monkeypatch):
     monkeypatch.setattr(finetune, "ENOUGH_COVER", 1.01)
+    monkeypatch.setattr(finetune, "COUNTED", 4)
     with pytest.warns(UserWarning, match=r"90 % intervals cover \d+% .* too narrow at new places"):
         fitted()
 
@@ -358,7 +371,7 @@ def test_several_outputs_and_missing_values(clock):
 
 
 def test_a_fit_without_groups_forgets_them():
-    model, (x, y, _, _) = fitted(), days()
+    model, (x, y, _, _) = untuned(), days()
     model.fit(x[:30], y[:30])
     assert model.tuning_ is None
     assert model.predict(x[:3]).shape == (3,)

@@ -43,8 +43,8 @@ EVERY, PATIENCE = 0.05, 0.5
 """Parts of the time between two validations, and without improvement after which training stops."""
 PRINT_EVERY = 30.0
 """Seconds between progress lines if the output is not a terminal."""
-ENOUGH_COVER = 0.85
-"""Coverage of 90 % intervals at new places below which there is a warning."""
+ENOUGH_COVER, COUNTED = 0.85, 50
+"""Coverage of 90 % intervals at new places below which there is a warning, if it is of so many observations."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,10 @@ def fit_groups(
     found = tune(model._model, pool, parts, scales, left, model.calibrate, model.seed)
     model._model, model.tuning_, model.scales_ = found.model, found.tuning, scales
     model.spread_factors_, model.scores_ = found.judgement.spreads, found.judgement.scores
-    if found.tuning.coverage is not None and found.tuning.coverage < ENOUGH_COVER:
+    cover, counted = found.tuning.coverage, sum(s.held_out for s in model.scores_)
+    if cover is not None and cover < ENOUGH_COVER and counted >= COUNTED:
         warnings.warn(
-            f"90 % intervals cover {found.tuning.coverage:.0%} of the observations at stations that were held out: "
+            f"90 % intervals cover {cover:.0%} of the observations at stations that were held out: "
             "they are too narrow at new places.",
             stacklevel=3,
         )
