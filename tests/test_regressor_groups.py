@@ -42,7 +42,7 @@ def clock(monkeypatch):
     return now
 
 
-def days(groups=12, stations=10, seed=0):
+def days(groups=20, stations=15, seed=0):
     """A wave that moves from day to day, at fixed stations, with noise; rows in random order."""
     rng = np.random.default_rng(seed)
     places = rng.uniform(0, 8, (stations, 2))
@@ -101,8 +101,8 @@ def test_another_group_changes_nothing_for_the_first():
     same(model.predict(at, groups="3"), before, 0)
     assert sorted(model.select("today")._y[:, 0]) == sorted(y[today])
     alone = model.predict(at, groups="today")
-    model.update(x[day == 1], y[day == 1], groups=["today"] * 10)
-    assert len(model.select("today")._x) == 20
+    model.update(x[day == 1], y[day == 1], groups=["today"] * 15)
+    assert len(model.select("today")._x) == 30
     assert abs(model.predict(at, groups="today") - alone).max() > 1e-6
 
 
@@ -136,12 +136,12 @@ def test_labels_are_text():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, x: m.predict(x), r"fitted to 12 groups: name that of each row by groups=\.\.\., or one by select"),
-        (lambda m, x: m.predict_grid(x0=3), "fitted to 12 groups"),
-        (lambda m, x: m.sample(x), "fitted to 12 groups"),
-        (lambda m, x: m.update(x, x[:, 0]), "fitted to 12 groups"),
-        (lambda m, x: m.predict(x, groups="13"), "no group named '13'"),
-        (lambda m, x: m.predict(x, groups=[1, 2]), r"one label for each of the 120 rows, got the shape \(2,\)"),
+        (lambda m, x: m.predict(x), r"fitted to 20 groups: name that of each row by groups=\.\.\., or one by select"),
+        (lambda m, x: m.predict_grid(x0=3), "fitted to 20 groups"),
+        (lambda m, x: m.sample(x), "fitted to 20 groups"),
+        (lambda m, x: m.update(x, x[:, 0]), "fitted to 20 groups"),
+        (lambda m, x: m.predict(x, groups="33"), "no group named '33'"),
+        (lambda m, x: m.predict(x, groups=[1, 2]), r"one label for each of the 300 rows, got the shape \(2,\)"),
         (lambda m, x: m.select(3).predict(x, groups=3), "only if `fit` had groups"),
         (lambda m, x: m.select(3).select(3), "fitted to one data set"),
     ],
@@ -157,7 +157,7 @@ def test_wrong_groups_are_one_sentence(call, message):
         ({"station": "s"}, "station needs groups"),
         ({"groups": "day", "minutes": -1}, "minutes must be a number of at least 0"),
         ({"groups": "two"}, "2 different labels, and fine-tuning needs at least 5 data sets"),
-        ({"groups": "day", "station": ["a"]}, "station must have one label for each of the 120 rows"),
+        ({"groups": "day", "station": ["a"]}, "station must have one label for each of the 300 rows"),
     ],
 )
 def test_wrong_fits_are_one_sentence(arguments, message):
@@ -282,12 +282,13 @@ def test_weights_that_help_are_kept_saved_and_loaded(clock, tmp_path, monkeypatc
     assert 10 < tuning.best <= tuning.steps
     assert tuning.known.sure > 0
     assert tuning.new.sure > 0
-    assert (tuning.groups, tuning.held_out_groups, tuning.stations, tuning.held_out_stations) == (10, 2, 8, 2)
+    assert (tuning.groups, tuning.held_out_groups, tuning.stations, tuning.held_out_stations) == (16, 4, 12, 3)
     assert f"fine-tuned: {tuning.best} of {tuning.steps} steps" in model.report()
     # The gain is that of the weights which are used, over the pretrained ones.
     plain = untuned()
     assert plain.tuning_.known.before == tuning.known.before
     assert not plain.tuning_.kept
+    assert "training ended after 0 steps, too early" in plain.report()
     assert model.scores_[0].log_likelihood - plain.scores_[0].log_likelihood == pytest.approx(tuning.new.gain, rel=1e-6)
     # Other regressors still find the pretrained weights.
     again = load(weights(2), "cpu", torch.float64).state_dict()

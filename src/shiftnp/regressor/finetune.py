@@ -75,7 +75,7 @@ class Tuning:
 
     Args:
         kept: whether the fine-tuned weights are used; otherwise the pretrained ones are.
-        steps, best: number of steps of the training, and of the weights with the best validation.
+        steps, best: number of steps of the training, and of the weights with the best validation; 0: none was made.
         minutes: duration of the training.
         ended: why it ended: "time", "Ctrl-C" or "no improvement".
         groups, stations: number of groups and stations that were trained on.
@@ -103,6 +103,8 @@ class Tuning:
         data = f"{self.groups} groups of {self.stations} stations"
         if self.kept:
             return f"fine-tuned: {self.best} of {self.steps} steps in {self.minutes:.1f} minutes on {data}; {gains}"
+        if not self.best:
+            return f"not fine-tuned, the pretrained weights stay: training ended after {self.steps} steps, too early"
         return f"not fine-tuned, the pretrained weights stay: {self.steps} steps on {data} did not help ({gains})"
 
 

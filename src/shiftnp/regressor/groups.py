@@ -65,7 +65,7 @@ def read_labels(values: Any, n: int, what: str) -> list[str]:
 
 
 def _label(value: Any, row: int, what: str) -> str:
-    if value is None or value != value:
+    if value is None or (not isinstance(value, str) and str(value) in ("nan", "NaT", "<NA>")):
         raise ValueError(f"{what} has no label in row {row}: fill it in, or drop the row.")
     if isinstance(value, np.datetime64):
         text = str(value.astype("datetime64[us]"))
