@@ -27,7 +27,7 @@ from shiftnp.runs.evaluate import best_possible, context_bins, evaluate, is_curr
 from shiftnp.runs.results import Estimate, Evaluation, Gap, Machine, SetSummary, TaskScore
 from shiftnp.runs.run import Run
 from shiftnp.runs.scoring import Scores, log_likelihoods, score
-from shiftnp.tasks.base import Task, TestSet
+from shiftnp.tasks.base import Task, TestSet, Unit
 from shiftnp.tasks.gp import GPTask
 from shiftnp.tasks.gp_posterior import BayesOptimal
 
@@ -128,6 +128,51 @@ def test_summary_is_numpys():
     assert summarise(scores).gap is None
     with pytest.raises(ValueError, match="one number for each of the 40 tasks, got 3"):
         summarise(scores, best[:3])
+
+
+def test_standard_errors_are_over_groups():
+    """Re-splits of one day are no new days: the error of their mean is that of resampling whole days."""
+    rng = np.random.default_rng(0)
+    scores = made_up(200)
+    day = np.repeat(np.arange(20), 10)
+    values = torch.from_numpy(rng.normal(size=20)[day] + 0.1 * rng.normal(size=200))
+    scores = scores._replace(log_likelihood=values)
+    summary = strict(summarise(scores, origins=torch.from_numpy(day)))
+    means = values.reshape(20, 10).mean(1).numpy()
+    assert summary.groups == 20
+    assert summary.log_likelihood.mean == pytest.approx(means.mean())
+    assert summary.log_likelihood.standard_error == pytest.approx(means.std(ddof=1) / math.sqrt(20))
+    assert summary.log_likelihood.standard_error > 2.5 * summarise(scores).log_likelihood.standard_error
+    alone = summarise(scores, origins=torch.arange(200))
+    assert alone.crps.standard_error == pytest.approx(summarise(scores).crps.standard_error)
+    assert summarise(scores, origins=torch.zeros(200, dtype=torch.int64)).crps.standard_error is None
+    again = [values.reshape(20, 10)[rng.integers(20, size=20)].mean().item() for _ in range(2000)]
+    assert summary.log_likelihood.standard_error == pytest.approx(np.std(again), rel=0.1)
+
+
+def test_scores_in_another_unit_are_those_of_predictions_in_it():
+    """To rounding, in float64: scoring standardised outputs and converting is scoring in the unit of the data."""
+    task = TestSet(GPTask(targets=4), seed=0, tasks=6)
+
+    def predictor(factor):
+        def predict(xc, yc, xt, mask=None):
+            mean = torch.sin(xt.double())
+            return Independent(Normal(factor * mean, factor * (0.5 + mean.abs())), 1)
+
+        return predict
+
+    batches = [replace(batch, yt=batch.yt.double()) for batch in task]
+    here = summarise(score(predictor(1.0), batches), unit=Unit("mm", 25.4))
+    there = summarise(score(predictor(25.4), [replace(b, yt=25.4 * b.yt) for b in batches]))
+    assert here.unit == "mm"
+    assert there.unit is None
+    for name in ("log_likelihood", "rmse", "crps"):
+        one, other = getattr(here, name), getattr(there, name)
+        assert one.mean == pytest.approx(other.mean, rel=1e-12)
+        assert one.standard_error == pytest.approx(other.standard_error, rel=1e-10)
+    assert here.coverage == there.coverage
+    assert here.failures.threshold == pytest.approx(-10 - math.log(25.4))
+    assert here.failures.tasks == summarise(score(predictor(1.0), batches)).failures.tasks
 
 
 def test_error_of_the_rmse_is_that_of_resampling():
@@ -493,3 +538,32 @@ def test_tables_fit_and_long_names_go_to_a_legend(width):
     alone = shown([evaluation(labels[0])], width).splitlines()
     assert max(map(len, alone)) <= width
     assert {line.split()[0] for line in alone if line[:1] in ("n", "f")} == {"near", "far"}
+
+
+def test_known_and_new_places_are_scored_apart(tmp_path, monkeypatch):
+    """A run on a table of stations: both kinds of places, in units of the table, and a word if intervals are narrow."""
+    pd = pytest.importorskip("pandas")
+    r = np.random.default_rng(0)
+    place, day = r.uniform(0, 5, (12, 2)), np.repeat(np.arange(20), 12)
+    frame = pd.DataFrame({"x": np.tile(place[:, 0], 20), "y": np.tile(place[:, 1], 20), "day": day})
+    frame["name"], frame["t"] = np.tile(np.arange(12), 20), 100 + 7 * r.normal(size=240)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    roles = {"inputs": ("x", "y"), "outputs": ("t",), "group": "day", "station": "name"}
+    settings = {"path": str(tmp_path / "t.csv"), **roles}
+    small = {k: v for k, v in SMALL.items() if k in ("dz", "heads", "head_dim")}
+    config = RunConfig("tnp", "table", Training(steps=0), {**small, "layers": 1}, settings)
+    run = Run.create(tmp_path / "run", config)
+    run.save({"step": 0}, run.new_model().state_dict())
+    result = evaluate(run, tasks=32, quiet=True)
+    assert list(result.sets) == ["known-places", "new-places"]
+    for summary in result.sets.values():
+        assert summary.groups == 4
+        assert summary.unit == "t"
+        assert 4 < summary.rmse.mean < 20  # the outputs have a standard deviation of 7
+    assert read_evaluation(run) == result
+    new = result.sets["new-places"]
+    narrow = replace(new, coverage={**new.coverage, "90": Estimate(0.72, 0.02)})
+    text = io.StringIO()
+    print_tables([replace(result, sets={**result.sets, "new-places": narrow})], Console(file=text, width=200))
+    assert "32 tasks of 4 groups, in units of t" in text.getvalue()
+    assert "90 % intervals cover 72% at new places" in text.getvalue()

@@ -438,3 +438,81 @@ def test_settings_that_make_no_sense_are_refused(name, value):
 def test_configs_survive_json():
     config = changed(ema=0.5)
     assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+# --- a stated time, and the best weights -----------------------------------------------------------------------------
+
+
+def test_schedule_follows_the_time():
+    timed = Training(minutes=2.0, learning_rate=1.0, schedule="cosine", warmup=1000)
+    assert timed.part(10**6, 30.0) == 0.25
+    assert timed.rate(0, 0.0) < 1e-2
+    assert timed.rate(10, 0.05) == pytest.approx(1.0, abs=0.01)  # warm-up takes a twentieth of the time at most
+    assert timed.rate(10, 0.5) == pytest.approx(0.5)
+    assert timed.rate(10, 1.1) == 0
+    with pytest.raises(ValueError, match="minutes must be a positive number"):
+        Training(minutes=0.0)
+
+
+def test_a_run_of_some_minutes_ends_and_goes_on(tmp_path, monkeypatch):
+    config = changed(minutes=0.02, schedule="cosine", valid_tasks=2)
+    run = Run.create(tmp_path / "run", config)
+    requests = iter([False] * 3 + [True] * 100)
+    with monkeypatch.context() as patch:
+        patch.setattr("shiftnp.runs.signals.StopRequest.__bool__", lambda self: next(requests))
+        stopped = not train(run, gap=False, quiet=True)
+    if stopped:  # unless the first steps took all of the time
+        assert not run.is_finished
+        assert run.steps > run.step == 3
+        assert train(run, gap=False, quiet=True)
+    assert run.is_finished
+    assert run.steps == run.step > 0
+    assert run.state()["seconds"] >= 1.2
+    assert [e["step"] for e in run.metrics() if "valid" in e][-1] == run.step
+    with pytest.raises(ValueError, match=r"is trained for 0\.02 minutes"):
+        run.extend(100)
+
+
+def scripted(monkeypatch, values):
+    """Validations have these scores, one after the other, by their number of steps."""
+    monkeypatch.setattr(
+        "shiftnp.runs.train.validate",
+        lambda model, batches, fabric: torch.full((2,), next(values), dtype=torch.float64),
+    )
+
+
+def test_the_best_weights_are_kept(tmp_path, monkeypatch):
+    """To the last bit those that a run up to that step has, and after an interruption, too."""
+    until = trained(tmp_path / "until", changed(steps=16))
+    scripted(monkeypatch, iter([-3.0, -1.0, -2.0]))
+    best = trained(tmp_path / "best", changed(keep="best"))
+    assert best.is_finished
+    assert best.step == 24
+    assert best.state()["best_step"] == 16
+    for name, value in best.model().state_dict().items():
+        assert torch.equal(value, until.model().state_dict()[name])
+    again = Run.create(tmp_path / "again", changed(keep="best"))
+    scripted(monkeypatch, iter([-3.0, -1.0, -2.0]))
+    requests = iter([False] * 20 + [True])
+    with monkeypatch.context() as patch:
+        patch.setattr("shiftnp.runs.signals.StopRequest.__bool__", lambda self: next(requests))
+        assert not train(again, gap=False, quiet=True)
+    assert again.state()["best_step"] == 16
+    assert train(again, gap=False, quiet=True)
+    assert_identical(best, again)
+
+
+def test_the_worst_validation_set_decides(tmp_path, monkeypatch):
+    """Known places get better and better, new places do not: the weights that are best at new places are kept."""
+
+    @dataclass(frozen=True)
+    class Two(GPTask):
+        def test_sets(self):
+            one = TestSet(GPTask(**TASK), seed=2, tasks=8)
+            return {"valid": one, "valid-new-places": one}
+
+    monkeypatch.setitem(TASKS, "two", Two)
+    scripted(monkeypatch, iter([-2.0, -3.0, -1.0, -2.5, -0.5, -2.8]))
+    run = trained(tmp_path / "run", replace(changed(keep="best"), task="two"))
+    assert run.state()["best_step"] == 16
+    assert [e["valid-new-places"] for e in run.metrics() if "valid" in e] == [-3.0, -2.5, -2.8]

@@ -9,6 +9,7 @@ import torch
 from torch.distributions import Independent, Normal
 
 from shiftnp.scaling import Scaling
+from shiftnp.tasks.base import TestSet
 from shiftnp.tasks.table import TableTask, subsample
 
 pd = pytest.importorskip("pandas")
@@ -109,7 +110,8 @@ def test_points_on_the_edge_of_a_box_are_all_held_out():
     )
     frame["t"] = 1.0 * np.arange(len(frame))
     task = TableTask(frame=frame, group="day", holdout="block", context=(0.5, 0.9), **ROLES)
-    batch = task.sample(16, generator())
+    with pytest.warns(UserWarning, match="1008 training rows at only 144 places"):
+        batch = task.sample(16, generator())
     for k in range(16):
         xc, xt = batch.xc[k][batch.mask_c[k]], batch.xt[k][batch.mask_t[k]]
         assert not ((xc >= xt.min(0).values - 1e-6) & (xc <= xt.max(0).values + 1e-6)).all(1).any()
@@ -316,3 +318,120 @@ def test_pictures(tmp_path, inputs):
         assert sizes[0] + sizes[2] == sizes[1] == 30
         assert sizes[2] == sizes[3]
     assert task.draw(batch).axes
+
+
+# --- stations --------------------------------------------------------------------------------------------------------
+
+
+def network(days=20, each=30):
+    """Stations that are observed every day; `t` is 1000 times the day plus the number of the station."""
+    r = np.random.default_rng(0)
+    place = r.uniform(5, 15, (each, 2))
+    day, station = (a.ravel() for a in np.meshgrid(np.arange(days), np.arange(each), indexing="ij"))
+    frame = pd.DataFrame({"lon": place[station, 0], "lat": place[station, 1], "day": day})
+    frame["name"] = [f"station {i}" for i in station]
+    frame["t"] = 1000.0 * day + station
+    return frame.sample(frac=1, random_state=1)
+
+
+NETWORK = {**ROLES, "group": "day", "station": "name"}
+
+
+def seen(test_set, which):
+    """Days and stations of contexts or targets."""
+    rows = [row for batch in test_set for task in rows_of(test_set.task, batch, which) for row in task]
+    return {row // 1000 for row in rows}, {row % 1000 for row in rows}
+
+
+def test_new_places_are_in_no_context_and_in_no_training():
+    task = TableTask(frame=network(), **NETWORK)
+    sets = {name: dataclasses.replace(test, tasks=64) for name, test in task.test_sets().items()}
+    assert list(sets) == ["valid", "valid-new-places", "known-places", "new-places"]
+    train_days, trained = seen(TestSet(task, seed=0, tasks=64), "ct")
+    assert len(trained) == 21
+    targets = {name: seen(test, "t") for name, test in sets.items()}
+    for name, test in sets.items():
+        days, stations = seen(test, "c")
+        assert stations <= trained
+        assert not train_days & (days | targets[name][0])
+        assert test.task.scaling == task.scaling
+    assert targets["valid"][1] <= trained
+    assert targets["known-places"][1] <= trained
+    assert len(targets["valid-new-places"][1]) == 3
+    assert len(targets["new-places"][1]) == 6
+    assert not targets["valid-new-places"][1] & (trained | targets["new-places"][1])
+    assert not targets["new-places"][1] & trained
+
+
+def test_training_drops_and_jitters_stations_and_tests_do_not():
+    frame = network()
+    calm = TableTask(frame=frame, drop=0.0, jitter=0.0, **NETWORK)
+    places = torch.from_numpy(calm._sets[0].x).float()
+    assert len(places) == 21
+
+    def found(task):
+        batches = [task.sample(1, generator(i)) for i in range(30)]
+        points = [torch.cat([b.xc[0], b.xt[0]]) for b in batches]
+        return [len(p) for p in points], max(float(torch.cdist(p, places).min(1).values.max()) for p in points)
+
+    sizes, moved = found(calm)
+    assert set(sizes) == {21}
+    assert moved < 1e-5
+    sizes, moved = found(TableTask(frame=frame, drop=0.5, jitter=0.0, **NETWORK))
+    assert min(sizes) <= 13
+    assert min(sizes) >= 10
+    assert max(sizes) >= 19
+    assert moved < 1e-5
+    sizes, moved = found(TableTask(frame=frame, drop=0.0, jitter=0.3, **NETWORK))
+    assert set(sizes) == {21}
+    assert moved > 0.02
+    test = TableTask(frame=frame, **NETWORK).test_sets()["known-places"].task
+    sizes, moved = found(test)
+    assert set(sizes) == {21}
+    assert moved < 1e-5
+
+
+def test_fixed_places_without_stations_are_warned_of_once():
+    frame = network()
+    task = TableTask(frame=frame, group="day", **ROLES)
+    with pytest.warns(UserWarning, match=r"the frame has 420 training rows at only 30 places.*task\.station=COLUMN"):
+        task.sample(1, generator())
+    task.sample(1, generator())  # a warning would be an error here
+    TableTask(frame=frame, **NETWORK).sample(1, generator())
+    TableTask(frame=stations(), group="day", **ROLES).sample(1, generator())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"group": None}, "station needs a group"),
+        ({"station": "nam"}, "no column 'nam'"),
+        ({"drop": 1.5}, "drop must be a share"),
+        ({"jitter": -1}, "jitter must be a share"),
+        ({"places": "new"}, 'places="new" needs'),
+        ({"station": "half"}, "2 stations of 'half' in the frame are too few"),
+    ],
+)
+def test_wrong_stations_say_what_to_do(change, message):
+    frame = network()
+    frame["half"] = frame.t % 2
+    with pytest.raises(ValueError, match=message):
+        TableTask(**{"frame": frame, **NETWORK, **change}).sample(1, generator())
+
+
+def test_origins_are_the_groups_that_tasks_are_made_from():
+    test_set = dataclasses.replace(TableTask(frame=network(), **NETWORK).test_sets()["new-places"], tasks=40)
+    rows = [task for batch in test_set for task in rows_of(test_set.task, batch, "t")]
+    days = [{row // 1000 for row in task}.pop() for task in rows]
+    origins = test_set.task.origins(test_set).tolist()
+    assert len(origins) == 40
+    assert len(set(zip(origins, days, strict=True))) == len(set(days)) == len(set(origins)) == 4
+    alone = TableTask(frame=stations(), **ROLES).test_sets()["test"]
+    assert set(alone.task.origins(alone).tolist()) == {0}  # all tasks are made from the same rows
+
+
+def test_scores_are_in_the_units_of_a_single_output():
+    task = TableTask(frame=stations(), group="day", **ROLES)
+    assert task.unit.name == "t"
+    assert task.unit.factor == task.scaling.y_std[0]
+    assert TableTask(frame=stations(), inputs=("lon",), outputs=("t", "rain")).unit is None

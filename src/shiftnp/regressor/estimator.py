@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from shiftnp.models import NeuralProcess
-from shiftnp.regressor import blocks, columns, grid, saving, weights
+from shiftnp.regressor import blocks, columns, finetune, grid, saving, weights
 from shiftnp.regressor.base import Estimator, not_fitted
 from shiftnp.regressor.box import Box
 from shiftnp.regressor.calibration import Scores, scores, spread_factor
 from shiftnp.regressor.columns import Chunked, Columns, Table
-from shiftnp.regressor.mixture import check_levels
+from shiftnp.regressor.groups import Groups, by_group, read_labels, select
+from shiftnp.regressor.mixture import Mixture, check_levels
 from shiftnp.regressor.predictor import Predictor
 from shiftnp.regressor.scales import Scales, make_folds, search
 from shiftnp.regressor.tiles import Tiles
@@ -38,6 +39,11 @@ class Regressor(Estimator):
     Predictions do not change if all inputs are shifted, if rows are reordered, or if targets are split into several
     calls; they scale with the outputs. With more observations than `neighbours`, a target is predicted from the
     observations around it. Without any observation the prediction has mean 0 and standard deviation 1.
+
+    Many data sets of one kind, such as the days of a network of stations, can be given together:
+    `fit(X, y, groups=day, station=station, minutes=10)` fine-tunes the weights to them, and then
+    `predict(X2, groups=day)` predicts each row from the observations of its own day. `select(day)` is a regressor for
+    one of them, with maps and samples, and `update(X, y, groups=new_day)` adds another day without training.
 
     Args:
         period: periods of inputs that wrap, by name or position, such as `{"lon": 360}`; of dates in days.
@@ -59,6 +65,7 @@ class Regressor(Estimator):
         spread_factors_: factor of the spread of each output; 1 without calibration.
         scores_: cross-validated scores of each output; None if there were too few observations.
         dropped_: number of rows without any output, which were left out.
+        tuning_: what fine-tuning has done, see `shiftnp.regressor.finetune.Tuning`; None after a `fit` without groups.
         seconds_: duration of `fit`.
     """
 
@@ -89,17 +96,29 @@ class Regressor(Estimator):
 
     # --- fitting -------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Regressor:
-        """Stores the observations and chooses scales and spread; no gradient steps.
+    def fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, station: Any = None, minutes: float = 10.0
+    ) -> Regressor:
+        """Stores the observations and chooses scales and spread; no gradient steps, unless there are groups.
+
+        With groups, the pretrained weights are fine-tuned for the given time. A fifth of the groups and of the stations
+        is held out, and the fine-tuned weights are used only if they predict the held-out groups better, at stations
+        that were trained on and at those that were not; `report` says so. Ctrl-C ends the training and keeps the best
+        weights so far. See `shiftnp.regressor.finetune`.
 
         Args:
             X: inputs, one row for each observation: anything like an array, a pandas DataFrame or Series. Or an xarray
                 DataArray, with its coordinates as inputs and its values as outputs.
             y: outputs, one column for each; NaN where there is none. None for a DataArray.
+            groups: which data set each row belongs to, for many data sets of one kind: one label for each row, such as
+                its day. None: all rows are one data set.
+            station: which station each row is of, one label for each. None: rows with equal inputs are of one station.
+            minutes: time for `fit` with groups, in all; 0: no training.
         """
         start = time.perf_counter()
         factors = self._check_arguments()
         inputs, outputs = self._read(X, y)
+        labels = finetune.check_groups(groups, station, minutes, inputs.values)
         dx = inputs.values.shape[1]
         folder = weights.pretrained(dx, self.weights)
         model = weights.load(folder, self.device or "cpu", DTYPES[self.dtype])
@@ -114,19 +133,29 @@ class Regressor(Estimator):
         self._inputs, self._outputs, self._flat = inputs.columns, outputs.columns, outputs.flat
         self._model = model
         self.dropped_ = 0
-        self._store(inputs.values, outputs.values)
-        self._box = Box.around(self._x, period, self.neighbours)
-        self.scales_, self.spread_factors_, self.scores_ = self._search(factors)
+        kept = self._store(inputs.values, outputs.values)
+        self._groups, self.tuning_ = None if labels is None else labels[0].take(kept), None
+        self._box = Box.around(self._x, period, self.neighbours * (1 if labels is None else len(labels[0].labels)))
+        if labels is None:
+            self.scales_, self.spread_factors_, self.scores_ = self._search(factors)
+        else:
+            finetune.fit_groups(self, labels[1].code[kept], factors, minutes, start)
         self._make_tiles()
         self.seconds_ = time.perf_counter() - start
         return self
 
-    def update(self, X: Any, y: Any = None) -> Regressor:
-        """Adds observations. Scales and spread stay as `fit` has chosen them."""
+    def update(self, X: Any, y: Any = None, *, groups: Any = None) -> Regressor:
+        """Adds observations. Scales, spread and weights stay as `fit` has chosen them.
+
+        Args:
+            groups: after a `fit` with groups, the data set of each row, or one for all rows; new ones are added.
+        """
         self._check_fitted()
         inputs, outputs = self._read(X, y, self._inputs, self._outputs)
         empty = not len(self._x)
-        self._store(np.concatenate([self._x, inputs.values]), np.concatenate([self._y, outputs.values]))
+        more = self._added(groups, len(inputs.values))
+        kept = self._store(np.concatenate([self._x, inputs.values]), np.concatenate([self._y, outputs.values]))
+        self._groups = None if more is None else more.take(kept)
         if empty:  # their units were arbitrary
             self._box = Box.around(self._x, self._box.period, self.neighbours)
         self._make_tiles()
@@ -171,13 +200,14 @@ class Regressor(Estimator):
             raise ValueError(f"scales must be a number of factors or a list of positive factors, got {self.scales!r}.")
         return factors
 
-    def _store(self, x: Float[np.ndarray, "n dx"], y: Float[np.ndarray, "n k"]) -> None:
-        """Stores observations in an order of their own, so that results do not depend on the order of rows."""
-        there = ~np.isnan(y).all(1)
-        self.dropped_ += int((~there).sum())
-        x, y = x[there], y[there]
-        order = np.lexsort((*y.T[::-1], *x.T[::-1]))
+    def _store(self, x: Float[np.ndarray, "n dx"], y: Float[np.ndarray, "n k"]) -> Int[np.ndarray, " m"]:
+        """Stores observations in an order of their own, so that results do not depend on the order of rows; returns
+        the rows in this order."""
+        there = np.flatnonzero(~np.isnan(y).all(1))
+        self.dropped_ += len(y) - len(there)
+        order = there[np.lexsort((*y[there].T[::-1], *x[there].T[::-1]))]
         self._x, self._y = x[order], y[order]
+        return order
 
     def _search(self, factors: Float[np.ndarray, " s"]) -> tuple[list[Scales], list[float], list[Scores] | None]:
         tiles = Tiles.make(self._box.coordinates(self._x), np.ones(self._model.dx), self._box.wrapping, self.neighbours)
@@ -196,10 +226,43 @@ class Regressor(Estimator):
         metric = np.exp(np.mean([np.log(scale.typical) for scale in self.scales_], axis=0))
         self._tiles = Tiles.make(self._box.coordinates(self._x), metric, self._box.wrapping, self.neighbours)
 
+    # --- groups --------------------------------------------------------------------------------------------------
+
+    def select(self, group: Any) -> Regressor:
+        """After a `fit` with groups: a regressor for one of them, which predicts from its observations alone, with the
+        same weights, scales and spread."""
+        self._check_fitted()
+        if self._groups is None:
+            raise ValueError("`select` needs a `fit` with groups, and this Regressor was fitted to one data set.")
+        return select(self, int(self._groups.codes(group, 1)[0]))
+
+    def _codes(self, groups: Any, n: int) -> Int[np.ndarray, " n"] | None:
+        """The group of each of `n` targets, as numbers; None if there are no groups."""
+        self._check_fitted()
+        if (self._groups is None) != (groups is None):
+            raise ValueError(
+                "groups can be given only if `fit` had groups."
+                if self._groups is None
+                else f"This Regressor was fitted to {len(self._groups.labels)} groups: name that of each row by "
+                f"groups=..., or one by select({self._groups.labels[-1]!r})."
+            )
+        return None if self._groups is None else self._groups.codes(groups, n)
+
+    def _added(self, groups: Any, n: int) -> Groups | None:
+        """The groups of all observations and of `n` new ones."""
+        if self._groups is None or groups is None:
+            self._codes(groups, n)
+            return None
+        single = isinstance(groups, str) or np.ndim(groups) == 0
+        return self._groups.join(Groups.of(read_labels([groups] * n if single else groups, n, "groups")))
+
     # --- predictions ---------------------------------------------------------------------------------------------
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, *, groups: Any = None) -> Any:
         """The predictive mean, and with `return_std` the standard deviation of a new observation as well.
+
+        After a `fit` with groups, `groups` names that of each row, or one for all: each row is predicted from the
+        observations of its own group.
 
         Results have the form of `X`: numpy arrays, pandas Series (DataFrames for several outputs), or xarray DataArrays
         for a DataArray or Dataset with the inputs as coordinates or variables. If that has dask arrays, results have
@@ -207,14 +270,14 @@ class Regressor(Estimator):
         cluster that is active or on local threads.
         """
         targets = self._targets(X, chunked=True)
-        mean, std = self._statistics(targets)
+        mean, std = self._statistics(targets, groups=groups)
         return (self._like(mean, targets), self._like(std, targets)) if return_std else self._like(mean, targets)
 
-    def predict_quantiles(self, X: Any, q: Sequence[float] | float = (0.05, 0.5, 0.95)) -> Any:
+    def predict_quantiles(self, X: Any, q: Sequence[float] | float = (0.05, 0.5, 0.95), *, groups: Any = None) -> Any:
         """Quantiles of new observations: an array `[n, q]` (`[n, outputs, q]` for several outputs); for pandas a
         DataFrame with a column for each; for a single number `q` as the mean of `predict`."""
         levels, targets = check_levels(q), self._targets(X, chunked=True)
-        values = self._statistics(targets, levels)[2:]
+        values = self._statistics(targets, levels, groups)[2:]
         if np.ndim(q) == 0:
             return self._like(values[0], targets)
         if targets.like is None:
@@ -222,14 +285,12 @@ class Regressor(Estimator):
             return stacked[:, 0] if self._flat else stacked
         return columns.join([self._like(v, targets) for v in values], levels, "quantile")
 
-    def predict_table(self, X: Any, quantiles: Sequence[float] = (0.05, 0.95)) -> Any:
+    def predict_table(self, X: Any, quantiles: Sequence[float] = (0.05, 0.95), *, groups: Any = None) -> Any:
         """Mean, standard deviation and quantiles as a pandas DataFrame with the columns `mean`, `std`, `q0.05`, ...;
         for several outputs with the output's name before each (`zinc mean`)."""
         levels, targets = check_levels(quantiles), self._targets(X)
         names = ["mean", "std", *(f"q{level:g}" for level in levels)]
-        return columns.frame(
-            self._predictor.statistics(targets.values, levels), names, targets, self._outputs.names, self._flat
-        )
+        return columns.frame(self._statistics(targets, levels, groups), names, targets, self._outputs.names, self._flat)
 
     def predict_grid(
         self, quantiles: Sequence[float] = (), *, chunks: Any = None, out: Path | str | None = None, **axes: Any
@@ -250,7 +311,7 @@ class Regressor(Estimator):
                 data; or the points themselves; or `(low, high, number)`. Inputs that are left out get 500 points for
                 one input, 100 for two and 30 for three.
         """
-        self._check_fitted()
+        self._codes(None, 0)
         return grid.predict_grid(self, axes, quantiles, chunks, None if out is None else Path(out))
 
     def sample(self, X: Any, n: int = 1, joint: bool = False, seed: int | None = None) -> Float[np.ndarray, " n *any"]:
@@ -262,6 +323,7 @@ class Regressor(Estimator):
             seed: None: the seed of the constructor.
         """
         targets = self._targets(X)
+        self._codes(None, len(targets.values))
         if not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"n must be a whole number of at least 1, got {n!r}.")
         generator = torch.Generator().manual_seed(self.seed if seed is None else seed)
@@ -278,18 +340,18 @@ class Regressor(Estimator):
             drawn = self._predictor.sample_jointly(targets.values, int(n), generator).numpy()
         return drawn[..., 0] if self._flat else drawn
 
-    def log_likelihood(self, X: Any, y: Any) -> float:
+    def log_likelihood(self, X: Any, y: Any, *, groups: Any = None) -> float:
         """Mean log density of observations, over rows and outputs that are there, in the units of the outputs."""
         targets, truth = self._truth(X, y)
         density = torch.empty_like(truth)
-        for rows, prediction in self._predictor.blocks(targets.values):
+        for rows, prediction in self._blocks(targets.values, groups):
             density[rows] = prediction.log_prob(truth[rows].T.nan_to_num()).T
         return float(density[~truth.isnan()].mean())
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
         """The coefficient of determination R^2 of the mean, averaged over outputs, as of scikit-learn's regressors."""
         targets, truth = self._truth(X, y)
-        mean = self._predictor.statistics(targets.values)[0]
+        mean = self._statistics(targets, groups=groups)[0]
         by = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         each = []
         for predicted, known in zip(mean.T, truth.numpy().T, strict=True):
@@ -301,7 +363,8 @@ class Regressor(Estimator):
         return float(np.mean(each))
 
     def report(self) -> str:
-        """Five lines: points, scales found, cross-validated CRPS, coverage, seconds."""
+        """Five lines: points, scales found, cross-validated CRPS, coverage, seconds; a sixth about fine-tuning, after
+        which scores are those at held-out stations of held-out groups."""
         self._check_fitted()
         k = len(self._outputs.names)
         left_out = f"; {self.dropped_} without any output left out" if self.dropped_ else ""
@@ -333,6 +396,7 @@ class Regressor(Estimator):
                 + each(lambda o: f"{found[o].coverage:.0%} of {found[o].held_out}")
                 + (f" (spread x{each(lambda o: f'{self.spread_factors_[o]:.2f}')})" if self.calibrate else "")
             )
+        lines += [] if self.tuning_ is None else [str(self.tuning_)]
         return "\n".join([*lines, f"seconds: {self.seconds_:.2f}"])
 
     # --- files ---------------------------------------------------------------------------------------------------
@@ -385,11 +449,30 @@ class Regressor(Estimator):
             self._model, self._box, self._tiles, self._y, self.scales_, self.spread_factors_, self._variants
         )
 
-    def _statistics(self, targets: Table | Chunked, levels: Sequence[float] = ()) -> Any:
+    def _statistics(self, targets: Table | Chunked, levels: Sequence[float] = (), groups: Any = None) -> Any:
         """Mean, standard deviation and quantiles `[s, n, k]`; at chunked targets a dask array `[s, *shape, k]`."""
         if isinstance(targets, Chunked):
-            return blocks.statistics(self._predictor, targets, levels)
-        return self._predictor.statistics(targets.values, levels)
+            one = self if groups is None and self._groups is None else self.select(groups)
+            return blocks.statistics(one._predictor, targets, levels)
+        codes = self._codes(groups, len(targets.values))
+        if codes is None:
+            return self._predictor.statistics(targets.values, levels)
+        result = np.empty((2 + len(levels), len(codes), len(self._outputs.names)))
+        for code, rows in by_group(codes):
+            result[:, rows] = select(self, code)._predictor.statistics(targets.values[rows], levels)
+        return result
+
+    def _blocks(
+        self, x: Float[np.ndarray, "m dx"], groups: Any = None
+    ) -> Iterator[tuple[Int[np.ndarray, " r"], Mixture]]:
+        """Calibrated predictions `[k, r]` of blocks of targets, with their indices."""
+        codes = self._codes(groups, len(x))
+        if codes is None:
+            yield from self._predictor.blocks(x)
+        else:
+            for code, some in by_group(codes):
+                for rows, prediction in select(self, code)._predictor.blocks(x[some]):
+                    yield some[rows], prediction
 
     def _like(self, values: Any, targets: Table | Chunked) -> Any:
         return columns.like(values, targets, self._outputs, self._flat)
@@ -402,3 +485,5 @@ class Regressor(Estimator):
     _y: Float[np.ndarray, "n k"]
     _box: Box
     _tiles: Tiles
+    _groups: Groups | None
+    tuning_: finetune.Tuning | None

@@ -22,6 +22,8 @@ from shiftnp.regressor import weights
 from shiftnp.regressor.box import Box
 from shiftnp.regressor.calibration import Scores
 from shiftnp.regressor.columns import Columns
+from shiftnp.regressor.finetune import Tuning
+from shiftnp.regressor.groups import Groups
 from shiftnp.regressor.scales import Scales
 from shiftnp.runs.tensors import read_tensors, write_tensors
 
@@ -100,6 +102,8 @@ class Saved:
     scores: tuple[SavedScores, ...] | None
     dropped: int
     seconds: float
+    groups: tuple[str, ...] | None = None
+    tuning: Tuning | None = None
 
 
 def save(model: Regressor, folder: Path) -> None:
@@ -126,10 +130,14 @@ def save(model: Regressor, folder: Path) -> None:
         None if model.scores_ is None else tuple(map(SavedScores.of, model.scores_)),
         model.dropped_,
         model.seconds_,
+        None if model._groups is None else model._groups.labels,
+        model.tuning_,
     )
     with aside(folder) as new:
         new.mkdir(parents=True)
         observations = {"x": torch.from_numpy(model._x), "y": torch.from_numpy(model._y)}
+        if model._groups is not None:
+            observations["group"] = torch.from_numpy(model._groups.code)
         write_tensors(new / OBSERVATIONS, observations, {})
         weights.write_pretrained(new / WEIGHTS, model._model, CARD, model._model.dtype)
         write_json(new / FILE, asdict(content))
@@ -148,6 +156,16 @@ def load(cls: type[Regressor], folder: Path) -> Regressor:
         x, y = observations["x"].double().numpy(), observations["y"].double().numpy()
         if len(x) != len(y) or x.shape[1:] != (len(saved.inputs.names),) or y.shape[1:] != (len(saved.outputs.names),):
             raise ValueError("observations do not fit the columns")
+        model_groups = None
+        if saved.groups is not None:
+            model_groups = Groups(saved.groups, observations["group"].numpy())
+            code = model_groups.code
+            if (
+                code.shape != x.shape[:1]
+                or code.dtype != np.int64
+                or not ((code >= 0) & (code < len(saved.groups))).all()
+            ):
+                raise ValueError("groups do not fit the observations")
         period = {name: p for name, p in zip(saved.inputs.names, saved.period, strict=True) if p is not None}
         model = cls(**saved.parameters, period=period or None, weights=str(folder / WEIGHTS))
         model._check_arguments()
@@ -164,7 +182,7 @@ def load(cls: type[Regressor], folder: Path) -> Regressor:
     model.dropped_, model.seconds_, model.n_features_in_ = saved.dropped, saved.seconds, x.shape[1]
     if model._inputs.given:
         model.feature_names_in_ = np.array(model._inputs.names, dtype=object)
-    model._x, model._y = x, y
+    model._x, model._y, model._groups, model.tuning_ = x, y, model_groups, saved.tuning
     model._make_tiles()
     return model
 

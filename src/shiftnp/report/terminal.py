@@ -19,6 +19,8 @@ Rows = list[tuple[str, SetSummary]]
 """Names and metrics of the rows of a table."""
 Columns = list[tuple[str, list[str]]]
 """Titles and cells of the columns of a table."""
+NEW_PLACES, ENOUGH = "new-places", 0.85
+"""The test set of stations that are not in training, and the coverage of 90 % intervals below which to warn."""
 LONGEST = 16  # characters of a name that leave room for numbers
 
 
@@ -44,6 +46,11 @@ def print_tables(evaluations: Sequence[Evaluation], console: Console) -> None:
         for name, summary in e.sets.items():
             if summary.failures.tasks:
                 say(f"{label}: {failed_tasks(name, summary)}")
+            if name == NEW_PLACES and (cover := summary.coverage["90"].mean) is not None and cover < ENOUGH:
+                say(
+                    f"{label}: 90 % intervals cover {cover:.0%} at new places, so they are too narrow where no station"
+                    " is: train on more stations, for less time, or with a larger task.drop and task.jitter."
+                )
 
 
 def failed_tasks(name: str, summary: SetSummary) -> str:
@@ -79,11 +86,19 @@ def tables(evaluations: Sequence[Evaluation], names: list[str], width: int) -> l
         task = printable(e.task)
         for name, summary in e.sets.items():
             title, row = (f"{label} on {task}", name) if len(evaluations) == 1 else (f"{task}, {name}", label)
-            groups.setdefault(f"{title}: {summary.tasks} tasks", []).append((row, summary))
+            groups.setdefault(f"{title}: {tasks_of(summary)}", []).append((row, summary))
     out = []
     for title, rows in groups.items():
         out += [*figures_tables(title, rows, width), *context_tables(rows, width)]
     return out
+
+
+def tasks_of(summary: SetSummary) -> str:
+    """The number of tasks, of the groups of observations that they are made from, and the unit of the scores."""
+    text = f"{summary.tasks} tasks"
+    if summary.groups is not None:
+        text += f" of {summary.groups} group{'s' if summary.groups > 1 else ''}"
+    return text if summary.unit is None else f"{text}, in units of {printable(summary.unit)}"
 
 
 def figures_tables(title: str, rows: Rows, width: int) -> list[tuple[str, Table]]:

@@ -14,10 +14,13 @@ from shiftnp._text import printable
 
 Schedule = Literal["constant", "cosine"]
 Precision = Literal["float32", "bf16", "bf16-pairs"]
+Keep = Literal["last", "best"]
 
 LEAST = {"steps": 0, "batch_size": 1, "warmup": 0, "seed": 0}
 LEAST |= dict.fromkeys(("log_every", "valid_every", "valid_tasks", "patience"), 1)
 """Smallest value of every integer in `Training`."""
+WARMUP = 0.05
+"""Part of the time at the end of which the warm-up of a timed training is over, if its steps are not."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Training:
 
     Args:
         steps: Number of training steps, one batch each.
+        minutes: Minutes of training instead of a number of steps; schedule and validations follow the clock.
         batch_size: Tasks in a batch, split among all devices.
         learning_rate: Learning rate of AdamW.
         weight_decay: Weight decay of AdamW.
@@ -38,6 +42,8 @@ class Training:
             and saved; None: no EMA.
         precision: bf16: bfloat16 autocast; bf16-pairs: bfloat16 matrix products in the pairwise MLPs only, nearly all
             of the work of the MLP kernel. Weights stay float32.
+        keep: Which weights are saved: the last ones, or those that were best in validation (on the worst of the
+            validation sets, if there are several).
         seed: Random seed of the initial weights and of the data.
         log_every: Steps between two entries of the loss in metrics.jsonl.
         valid_every: Steps between two validations.
@@ -46,6 +52,7 @@ class Training:
     """
 
     steps: int = 500_000
+    minutes: float | None = None
     batch_size: int = 16
     learning_rate: float = 5e-4
     weight_decay: float = 0.01
@@ -54,6 +61,7 @@ class Training:
     warmup: int = 0
     ema: float | None = None
     precision: Precision = "float32"
+    keep: Keep = "last"
     seed: int = 0
     log_every: int = 20
     valid_every: int = 1000
@@ -67,17 +75,29 @@ class Training:
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}.")
             if getattr(self, name) >= 2**63:
                 raise ValueError(f"{name} must be below 2^63, got {getattr(self, name)}.")
-        for name in ("learning_rate", "weight_decay", "clip"):
+        for name in ("learning_rate", "weight_decay", "clip", "minutes"):
             value = getattr(self, name)
             if value is not None and not (0 < value < math.inf or (value == 0 and name == "weight_decay")):
                 raise ValueError(f"{name} must be a positive number, got {value!r}.")
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema must be a decay between 0 and 1, for instance 0.999, got {self.ema!r}.")
 
-    def rate(self, step: int) -> float:
-        """Learning rate of step 0, 1, ..."""
-        warmup = min(1.0, (step + 1) / (self.warmup + 1))
-        decay = 1.0 if self.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * step / self.steps))
+    def part(self, step: int, seconds: float) -> float:
+        """Which part of the training is over after so many steps and seconds; it is finished from 1 on."""
+        if self.minutes is not None:
+            return seconds / (60 * float(self.minutes))
+        return step / self.steps if self.steps else 1.0
+
+    def rate(self, step: int, part: float | None = None) -> float:
+        """Learning rate of step 0, 1, ...
+
+        Args:
+            part: which part of the training is over; None: that of `steps`.
+        """
+        part = min(self.part(step, 0.0) if part is None else part, 1.0)
+        warmup = (step + 1) / (self.warmup + 1)
+        warmup = min(1.0, warmup if self.minutes is None else max(warmup, part / WARMUP))
+        decay = 1.0 if self.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * part))
         return float(self.learning_rate) * warmup * decay
 
 

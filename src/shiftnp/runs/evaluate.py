@@ -1,4 +1,4 @@
-"""Evaluation of a run on its test sets: metrics with standard errors over tasks.
+"""Evaluation of a run on its test sets: metrics with standard errors over tasks, or over the groups of a table.
 
 `shiftnp.runs.scoring.score` computes metrics for each task, `summarise` averages them over tasks, `evaluate` does both
 for a run and writes `evaluation.json` to its folder.
@@ -32,66 +32,111 @@ from shiftnp.runs.results import FAILED, BinSummary, Estimate, Evaluation, Failu
 from shiftnp.runs.run import Run
 from shiftnp.runs.scoring import Scores, score
 from shiftnp.tasks import TestSet
-from shiftnp.tasks.base import reported_test_sets
+from shiftnp.tasks.base import Unit, reported_test_sets
 
 # --- metrics of a test set -------------------------------------------------------------------------------------------
 
 
-def summarise(scores: Scores, best: Float[Tensor, " n"] | None = None) -> SetSummary:
+def summarise(
+    scores: Scores,
+    best: Float[Tensor, " n"] | None = None,
+    origins: Int[Tensor, " n"] | None = None,
+    unit: Unit | None = None,
+) -> SetSummary:
     """Mean metrics of a test set, with standard errors over tasks.
 
     Args:
         best: log-likelihood per target of the best possible predictor on the same tasks. The mean difference to it is
             `gap`, whose standard error is far smaller than that of the log-likelihood itself.
+        origins: number of the group of observations that each task is made from; standard errors are over groups.
+            None: tasks are independent.
+        unit: the unit of the results, if it is not that of the scores.
     """
+    shift = 0.0 if unit is None else -math.log(unit.factor)  # of log densities
+    scores = scores if unit is None else in_unit(scores, unit)
+    best = None if best is None else best + shift
     ll = scores.log_likelihood
     if best is not None and len(best) != len(ll):
         raise ValueError(f"best must have one number for each of the {len(ll)} tasks, got {len(best)}.")
-    mse = estimate(scores.squared_error)
+    mse = estimate(scores.squared_error, origins)
     rmse = math.nan if mse.mean is None else math.sqrt(mse.mean)
     # By the delta method: d sqrt(m) = dm / 2 sqrt(m).
     rmse_error = math.nan if mse.standard_error is None or rmse == 0 else mse.standard_error / (2 * rmse)
     return SetSummary(
         tasks=len(ll),
-        log_likelihood=estimate(ll),
-        gap=gap_to(best, ll),
+        log_likelihood=estimate(ll, origins),
+        gap=gap_to(best, ll, origins),
         median_log_likelihood=number(ll.quantile(0.5)),
         rmse=Estimate(number(rmse), number(rmse_error)),
-        crps=estimate(scores.crps),
-        coverage={name: estimate(scores.covered[:, i]) for i, name in enumerate(COVERAGE)},
+        crps=estimate(scores.crps, origins),
+        coverage={name: estimate(scores.covered[:, i], origins) for i, name in enumerate(COVERAGE)},
         calibration_error=number(calibration_error(scores.pit_below)),
         pit_below=tuple(number(share) for share in scores.pit_below.mean(0)),
         by_context={
-            name: BinSummary(int(rows.sum()), estimate(ll[rows]), gap_to(best, ll, rows))
+            name: BinSummary(int(rows.sum()), estimate(ll, origins, rows), gap_to(best, ll, origins, rows))
             for name, rows in context_bins(scores.context).items()
         },
-        failures=failures(scores),
+        failures=failures(scores, FAILED + shift),
+        groups=None if origins is None else len(origins.unique()),
+        unit=None if unit is None else unit.name,
     )
 
 
-def estimate(values: Float[Tensor, " n"]) -> Estimate:
-    """Mean over tasks and its standard error."""
-    error = values.std() / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return Estimate(number(values.mean()), number(error))
+def in_unit(scores: Scores, unit: Unit) -> Scores:
+    """Scores of predictions of one output in another unit."""
+    return scores._replace(
+        log_likelihood=scores.log_likelihood - math.log(unit.factor),
+        squared_error=scores.squared_error * unit.factor**2,
+        crps=scores.crps * unit.factor,
+    )
+
+
+def estimate(
+    values: Float[Tensor, " n"],
+    origins: Int[Tensor, " n"] | None = None,
+    rows: Bool[Tensor, " n"] | slice = slice(None),
+) -> Estimate:
+    """Mean over tasks and its standard error.
+
+    With groups of tasks (`origins`), the error is that of a mean over groups, whose tasks may be correlated: the root
+    of `m / (m - 1) sum_g (sum_i in g (v_i - mean))^2 / n^2` for `n` tasks of `m` groups. For groups of one task it is
+    the usual one.
+
+    Args:
+        rows: the tasks that count.
+    """
+    values = values[rows]
+    mean = values.mean()
+    if origins is None:
+        error = values.std() / math.sqrt(len(values)) if len(values) > 1 else math.nan
+        return Estimate(number(mean), number(error))
+    group = origins[rows].unique(return_inverse=True)[1]
+    m = int(group.max()) + 1
+    sums = torch.zeros(m, dtype=values.dtype).index_add_(0, group, values - mean)
+    error = (sums.square().sum() * m / (m - 1)).sqrt() / len(values) if m > 1 else math.nan
+    return Estimate(number(mean), number(error))
 
 
 def gap_to(
-    best: Float[Tensor, " n"] | None, values: Float[Tensor, " n"], rows: Bool[Tensor, " n"] | slice = slice(None)
+    best: Float[Tensor, " n"] | None,
+    values: Float[Tensor, " n"],
+    origins: Int[Tensor, " n"] | None = None,
+    rows: Bool[Tensor, " n"] | slice = slice(None),
 ) -> Gap | None:
     """Mean difference between the log-likelihoods of the best possible predictor and `values`; None if `best` is."""
     if best is None:
         return None
-    below = estimate((best - values)[rows])
+    below = estimate(best - values, origins, rows)
     return Gap(below.mean, below.standard_error, number(best[rows].mean()))
 
 
-def failures(scores: Scores) -> Failures:
+def failures(scores: Scores, threshold: float = FAILED) -> Failures:
     """Number of failed tasks, and the five tasks with the lowest log-likelihood."""
     ll = scores.log_likelihood
     worst = ll.nan_to_num(nan=-math.inf, neginf=-math.inf).argsort(stable=True)[:5].tolist()
     return Failures(
-        threshold=FAILED,
-        tasks=int((~(ll >= FAILED)).sum()),  # NaN counts as failed
+        threshold=threshold,
+        tasks=int((~(ll >= threshold)).sum()),  # NaN counts as failed
         not_finite=int((~ll.isfinite()).sum()),
         worst=tuple(TaskScore(i, int(scores.context[i]), number(ll[i])) for i in worst),
     )
@@ -178,7 +223,9 @@ def evaluate(
             shown.update(bar, description=name)
             start = time.perf_counter()
             scores = score(model, test_set, device, lambda n: shown.advance(bar, n))
-            summary = replace(summarise(scores, best[name]), seconds=round(time.perf_counter() - start, 2))
+            task = test_set.task
+            summary = summarise(scores, best[name], task.origins(test_set), task.unit)
+            summary = replace(summary, seconds=round(time.perf_counter() - start, 2))
             if isinstance(model, GPBaseline):
                 summary = replace(summary, fits=dict(model.report))
                 model.report.clear()
@@ -207,7 +254,7 @@ def describe(run: Run, tasks: int | None, device: torch.device | str) -> Evaluat
         changes=tuple(config.changes),
         seed=config.training.seed,
         step=run.step,
-        steps=config.training.steps,
+        steps=run.steps,
         weights=fingerprint(run),
         tasks=tasks,
         machine=Machine(

@@ -24,7 +24,7 @@ from shiftnp.runs.run import STATE, Run, resume_command
 
 PRINT_EVERY = 30.0
 """Seconds between progress lines if the output is not a terminal."""
-TITLES = {"loss": "loss (NLL)", "valid": "valid (LL)", "gap": "gap"}
+TITLES = {"loss": "loss (NLL)", "valid": "valid (LL)", "valid-new-places": "new places (LL)", "gap": "gap"}
 """Printed names of the metrics in `metrics.jsonl`: a loss (NLL) has the opposite sign of a log-likelihood (LL)."""
 
 
@@ -45,7 +45,10 @@ class RunLog:
         self.run, self.first, self.before, self.active = run, step, seconds, active
         self.console = Console(quiet=quiet or not active, soft_wrap=True, markup=False, highlight=False)
         self.progress = progress(TextColumn("{task.fields[now]}"), quiet=quiet or not active, console=self.console)
-        self.total = run.config.training.steps
+        minutes = run.config.training.minutes
+        self.total, self.timed = run.config.training.steps, minutes is not None
+        if minutes is not None:
+            self.total = max(1, round(60 * minutes))  # seconds
         self.shown: dict[str, str] = {}
         self.saved: int | None = step if step else None
         self.wants_board = tensorboard and active
@@ -64,11 +67,13 @@ class RunLog:
                 self.board = board.SummaryWriter(str(self.run.folder), purge_step=self.first)
         self.progress.start()
         self.bar = self.progress.add_task(
-            printable(self.run.config.row or self.run.config.model), total=self.total, now=""
+            printable(self.run.config.row or self.run.config.model) + (" (seconds)" if self.timed else ""),
+            total=self.total,
+            now="",
         )
         self.began = time.perf_counter()
         if self.first:
-            self.print(f"Going on from step {self.first} of {self.total}.")
+            self.print(f"Going on from {self.place(self.first)}.")
         self.print("loss: negative log-likelihood per target (NLL); valid: log-likelihood per target (LL)")
         self.advance(self.first)
         return self
@@ -89,12 +94,15 @@ class RunLog:
         self.shown["loss"] = f"{mean:+.3f}"
         self.append({"step": step, "loss": mean, "rate": rate, "skipped": skipped})
 
-    def valid(self, step: int, scores: Float[Tensor, " n"], best: Float[Tensor, " n"] | None) -> None:
-        """Logs the log-likelihood of the validation tasks and the gap to the best possible one."""
-        entry = {"step": step, "valid": float(scores.mean())}
-        self.shown["valid"] = f"{entry['valid']:+.3f}"
+    def valid(self, step: int, scores: Mapping[str, Float[Tensor, " n"]], best: Float[Tensor, " n"] | None) -> None:
+        """Logs the log-likelihood of the tasks of each validation set, and the gap to the best possible one on
+        `valid`."""
+        entry: dict[str, Any] = {"step": step}
+        for name, values in scores.items():
+            entry[name] = float(values.mean())
+            self.shown[name] = f"{entry[name]:+.3f}"
         if best is not None:
-            entry["gap"] = float((best - scores).mean())
+            entry["gap"] = float((best - scores["valid"]).mean())
             self.shown["gap"] = f"{entry['gap']:.3f}"
         self.append({**entry, "seconds": round(self.seconds, 1)})
         self.print_progress(step)
@@ -121,30 +129,46 @@ class RunLog:
 
     def advance(self, step: int) -> None:
         """Updates the progress bar; without a terminal, prints a line from time to time."""
-        self.progress.update(self.bar, completed=step, now=self.now(step))
+        done = min(self.total, round(self.seconds)) if self.timed else step
+        self.progress.update(self.bar, completed=done, now=self.now(step))
         if not self.console.is_terminal and time.monotonic() - self.printed > PRINT_EVERY:
             self.print_progress(step)
 
     def print_progress(self, step: int) -> None:
         """Prints a progress line, for a terminal or a log file."""
         self.printed = time.monotonic()
-        left = clock((self.total - step) / self.speed(step))
-        self.print(f"step {step}/{self.total}  {self.now(step)}  {left} left")
+        left = max(0.0, self.total - self.seconds) if self.timed else (self.total - step) / self.speed(step)
+        place = f"step {step}" if self.timed else f"step {step}/{self.total}"
+        self.print(f"{place}  {self.now(step)}  {clock(left)} left")
 
     def print(self, sentence: str) -> None:
         """Prints a line above the progress bar."""
         self.console.print(sentence)
 
-    def print_finished(self, step: int, skipped: int) -> None:
-        """Prints the final metrics, and the command that evaluates the run."""
+    def place(self, step: int) -> str:
+        """Where a training is at a step: `step 5 of 10`, or `step 5, after 0:30 of 1:00`."""
+        return (
+            f"step {step}, after {clock(self.seconds)} of {clock(self.total)}"
+            if self.timed
+            else f"step {step} of {self.total}"
+        )
+
+    def print_finished(self, step: int, skipped: int, best: int | None = None) -> None:
+        """Prints the final metrics, and the command that evaluates the run.
+
+        Args:
+            best: the step whose weights are kept; None: the last.
+        """
         note = f", {skipped} of them skipped for lack of a finite loss" if skipped else ""
         self.print(f"Trained for {step} steps in {clock(self.seconds)}{note}: {self.figures()}")
+        if best is not None:
+            self.print(f"The weights of step {best} are kept: they were the best in validation.")
         self.print(f"Next: shiftnp evaluate {shlex.quote(str(self.run.folder))}")
 
     def print_stopped(self, step: int) -> None:
         """Prints where training was interrupted, and the command that resumes it."""
         kept = "nothing was saved yet" if self.saved is None else f"step {self.saved} is saved"
-        self.print(f"Stopped at step {step} of {self.total}; {kept}. Go on with:")
+        self.print(f"Stopped at {self.place(step)}; {kept}. Go on with:")
         self.print(f"  {resume_command(self.run.folder)}")
 
     # --- current metrics ---------------------------------------------------------------------------------------------
@@ -164,7 +188,7 @@ class RunLog:
 
     def figures(self) -> str:
         """The latest metrics as text."""
-        return "  ".join(f"{TITLES[name]} {value}" for name, value in self.shown.items())
+        return "  ".join(f"{TITLES.get(name, name)} {value}" for name, value in self.shown.items())
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

@@ -21,7 +21,10 @@ FAILED = -10.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over tasks (for the RMSE: the root of a mean) and its standard error, which is None for a single task."""
+    """A mean over tasks (for the RMSE: the root of a mean) and its standard error, which is None for a single task.
+
+    Where several tasks are made from one group of observations, the standard error is over groups.
+    """
 
     mean: float | None
     standard_error: float | None = None
@@ -89,6 +92,8 @@ class SetSummary:
         by_context: metrics by number of context points, with bins such as "3-4".
         seconds: duration of the evaluation.
         fits: for a baseline that is fitted to each context: number of fits by outcome.
+        groups: number of groups of observations that the tasks are made from; None: every task has its own.
+        unit: name of the unit of log-likelihood, RMSE and CRPS; None: that of the task's outputs.
     """
 
     tasks: int
@@ -104,6 +109,8 @@ class SetSummary:
     gap: Gap | None = None
     seconds: float = 0.0
     fits: dict[str, int] | None = None
+    groups: int | None = None
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         for name in self.by_context:

@@ -191,9 +191,20 @@ class Run:
         if not (self.folder / WEIGHTS).is_file():
             return self.config.training.steps == 0
         try:
-            return _step(read_tensors(self.folder / WEIGHTS)[1]) >= self.config.training.steps
+            metadata = read_tensors(self.folder / WEIGHTS)[1]
+            return self.config.training.part(_step(metadata), _seconds(metadata)) >= 1
         except ValueError:
             return False
+
+    @property
+    def steps(self) -> int:
+        """The planned number of training steps; for a run of some `minutes` as many as its speed so far allows for."""
+        training = self.config.training
+        if training.minutes is None or self.is_baseline:
+            return training.steps
+        step = self.step
+        part = training.part(step, _seconds(read_metadata(self.folder / WEIGHTS))) if step else 0.0
+        return step if part >= 1 else max(step + 1, round(step / part)) if part > 0 else step + 1
 
     def metrics(self) -> list[dict[str, Any]]:
         """The entries of `metrics.jsonl`; invalid lines, such as one truncated by a crash, are left out."""
@@ -209,7 +220,8 @@ class Run:
     # --- saving and resuming -------------------------------------------------------------------------------------
 
     def save(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-        """Saves a checkpoint: the training state, then the weights to predict with.
+        """Saves a checkpoint: the training state, then the weights to predict with, which say their step, and in which
+        step they were best and how long the training took if that matters.
 
         Args:
             state: nested dictionaries of tensors, and plain data for JSON. `state["step"]` is the step of both files.
@@ -217,7 +229,12 @@ class Run:
         tensors = flatten(state)
         plain = {name: value for name, value in state.items() if not isinstance(value, Mapping)}
         write_tensors(self.folder / STATE, tensors, {"plain": json.dumps(plain)})
-        write_tensors(self.folder / WEIGHTS, weights, {"step": str(state["step"])})
+        metadata = {"step": str(state["step"])}
+        if self.config.training.minutes is not None:
+            metadata["seconds"] = f"{state['seconds']:.3f}"
+        if "best_step" in state:
+            metadata["best"] = str(state["best_step"])
+        write_tensors(self.folder / WEIGHTS, weights, metadata)
 
     def state(self) -> dict[str, Any] | None:
         """The training state of the last checkpoint, on the CPU; None if nothing was saved yet."""
@@ -237,6 +254,8 @@ class Run:
 
     def extend(self, steps: int) -> Run:
         """Increases the number of training steps, also in `config.json`; returns the new run."""
+        if (minutes := self.config.training.minutes) is not None:
+            raise ValueError(f"{self.folder} is trained for {minutes:g} minutes, not for a number of steps.")
         if steps < self.step:
             raise ValueError(f"{self.folder} has been trained for {self.step} steps, more than the {steps} asked for.")
         changes = (*(c for c in self.config.changes if not c.startswith("steps=")), f"steps={steps}")
@@ -299,3 +318,14 @@ def _step(metadata: Mapping[str, str]) -> int:
     if not written.isdecimal() or len(written) > 18:
         raise ValueError("it does not say its step")
     return int(written)
+
+
+def _seconds(metadata: Mapping[str, str]) -> float:
+    """The training time in the metadata of `model.safetensors`; 0 if it is not there."""
+    try:
+        seconds = float(metadata.get("seconds", "0"))
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError("it does not say its training time")
+    return seconds

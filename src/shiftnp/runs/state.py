@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,16 @@ from shiftnp.models import NeuralProcess
 from shiftnp.runs.run import STATE, Run
 from shiftnp.runs.step import make_optimiser, update, update_average
 from shiftnp.runs.tensors import check_tensors
+
+
+@dataclass
+class Best:
+    """The weights with the best validation so far."""
+
+    score: float
+    step: int
+    weights: dict[str, Tensor]
+
 
 COUNTERS = {"step": int, "skipped": int, "seconds": float, "threads": int, "losses": list[float]}
 
@@ -31,6 +42,7 @@ class TrainingState:
         seconds: training time before this process.
         threads: number of threads of torch in the process that saved the state.
         losses: losses since the last entry in `metrics.jsonl`.
+        best: the weights with the best validation; None: the last weights are kept, or there was no validation yet.
     """
 
     model: NeuralProcess
@@ -42,6 +54,7 @@ class TrainingState:
     seconds: float = 0.0
     threads: int = field(default_factory=torch.get_num_threads)
     losses: list[float] = field(default_factory=list)
+    best: Best | None = None
 
     @staticmethod
     def of(run: Run, device: torch.device) -> TrainingState:
@@ -70,6 +83,10 @@ class TrainingState:
         weights = {"model": self.model} | ({} if self.average is None else {"average": self.average})
         for name, model in weights.items():
             check_tensors(saved[name], model.state_dict())
+        if "best" in saved:
+            check_tensors(saved["best"], self.model.state_dict())
+            check_type("best_score", saved["best_score"], float)
+            check_type("best_step", saved["best_step"], int)
         parameters = dict(self.model.named_parameters())
         moments = saved.get("moments", {})  # none before the first update
         for name, entry in moments.items():
@@ -85,16 +102,29 @@ class TrainingState:
             }
         self.step, self.skipped, self.threads = counters["step"], counters["skipped"], counters["threads"]
         self.seconds, self.losses = float(counters["seconds"]), list(counters["losses"])
+        if "best" in saved:
+            self.best = Best(float(saved["best_score"]), saved["best_step"], saved["best"])
 
     @property
     def eval_model(self) -> NeuralProcess:
         """The model that is validated and saved: the one with the EMA of the weights, if there is an EMA."""
         return self.model if self.average is None else self.average
 
-    def update(self, run: Run, optimiser: torch.optim.Optimizer) -> None:
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights to predict with: those with the best validation, if they are kept, else the latest."""
+        return self.eval_model.state_dict() if self.best is None else self.best.weights
+
+    def validated(self, score: float) -> None:
+        """Keeps the current weights if their score is the best so far."""
+        if score > (-math.inf if self.best is None else self.best.score):
+            weights = {name: value.detach().cpu().clone() for name, value in self.eval_model.state_dict().items()}
+            self.best = Best(score, self.step, weights)
+
+    def update(self, run: Run, optimiser: torch.optim.Optimizer, part: float | None = None) -> None:
         """One step of the optimiser and of the EMA. `optimiser` may be a wrapper of the state's own."""
         training = run.config.training
-        update(self.model, optimiser, training, self.step)
+        update(self.model, optimiser, training, self.step, part)
         if self.average is not None and training.ema is not None:
             update_average(self.average, self.model, training.ema, self.step)
 
@@ -110,6 +140,8 @@ class TrainingState:
             "model": self.model.state_dict(),
             "moments": {name: entry for name, entry in moments.items() if entry},
         }
+        if self.best is not None:
+            saved |= {"best": self.best.weights, "best_score": self.best.score, "best_step": self.best.step}
         return saved if self.average is None else {**saved, "average": self.average.state_dict()}
 
 

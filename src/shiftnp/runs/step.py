@@ -53,12 +53,18 @@ def make_optimiser(model: NeuralProcess, training: Training) -> torch.optim.Adam
     return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
 
 
-def update(model: NeuralProcess, optimiser: torch.optim.Optimizer, training: Training, step: int) -> None:
-    """Step number `step` of the optimiser: clips the gradients, sets the learning rate and updates the weights."""
+def update(
+    model: NeuralProcess, optimiser: torch.optim.Optimizer, training: Training, step: int, part: float | None = None
+) -> None:
+    """Step number `step` of the optimiser: clips the gradients, sets the learning rate and updates the weights.
+
+    Args:
+        part: see `Training.rate`.
+    """
     if training.clip is not None:
         torch.nn.utils.clip_grad_value_(model.parameters(), float(training.clip))
     for group in optimiser.param_groups:
-        group["lr"] = training.rate(step)
+        group["lr"] = training.rate(step, part)
     optimiser.step()
 
 

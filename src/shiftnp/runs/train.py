@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from shiftnp.attention import tiled
 from shiftnp.batch import Batch
 from shiftnp.models import NeuralProcess
+from shiftnp.runs.config import Training
 from shiftnp.runs.evaluate import best_possible
 from shiftnp.runs.log import RunLog
 from shiftnp.runs.run import Run
@@ -27,6 +28,10 @@ from shiftnp.runs.signals import ignore_signals, stop_on_signal
 from shiftnp.runs.state import TrainingState
 from shiftnp.runs.step import loss, width_of
 from shiftnp.tasks import Stream
+from shiftnp.tasks.base import validation_sets
+
+VALIDATIONS = 20
+"""Number of validations in a training of some `minutes`."""
 
 
 def train(
@@ -41,7 +46,8 @@ def train(
     """Trains a run from its last checkpoint to its last step.
 
     However often it is interrupted, even by `kill -9`, the result is bitwise the same on a CPU with the same number of
-    threads: batch `i` depends on the seed and `i` only, and a checkpoint holds everything else.
+    threads: batch `i` depends on the seed and `i` only, and a checkpoint holds everything else. A training of some
+    `minutes` depends on the speed of the machine, too.
 
     Args:
         fabric: the devices (None: one), see `make_fabric`.
@@ -62,10 +68,10 @@ def train(
         module, optimiser = fabric.setup(model, state.optimiser)
         width = width_of(model)
 
-        test_set = replace(task.test_sets()["valid"], tasks=training.valid_tasks)
+        test_sets = {n: replace(t, tasks=training.valid_tasks) for n, t in validation_sets(task).items()}
         mixture = model.likelihood.ceiling == "mixture"
-        best = best_possible(test_set, mixture) if gap and fabric.is_global_zero else None
-        valid = list(test_set)
+        best = best_possible(test_sets["valid"], mixture) if gap and fabric.is_global_zero else None
+        valid = {name: list(test_set) for name, test_set in test_sets.items()}
         stream = Stream(task, training.batch_size, training.seed, fabric.global_rank, fabric.world_size, state.step)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")  # the user's choice
@@ -77,20 +83,21 @@ def train(
                 log.print(f"Trained with {state.threads} threads so far, so last digits may change.")
             if training.precision != "float32" and not tiled.low_precision_pays(fabric.device, width):
                 log.print(f"bfloat16 is not faster than float32 here, so --precision {training.precision} is float32.")
-            saved, scores = time.perf_counter(), torch.zeros(0)
-            while state.step < training.steps:
+            saved, scores = time.perf_counter(), {"valid": torch.zeros(0)}
+            part = training.part(state.step, state.seconds)
+            while part < 1:
                 value = loss(module, next(batches).to(fabric.device), training.precision, width)
                 optimiser.zero_grad()
                 fabric.backward(value)
 
-                mean, stop = reduce_loss(fabric, value.detach(), bool(stop_request))
+                mean, stop, seconds = reduce_loss(fabric, value.detach(), bool(stop_request), log.seconds)
                 if mean.isfinite() and gradients_are_finite(model):
                     # Saved before the update, because these weights are known to give a finite loss.
                     if stop or log.saved is None or time.perf_counter() - saved > save_every:
-                        log.save(state.to_save(log.seconds), eval_model.state_dict())
+                        log.save(state.to_save(log.seconds), state.weights)
                         saved = time.perf_counter()
                     if not stop:
-                        state.update(run, optimiser)
+                        state.update(run, optimiser, training.part(state.step, seconds))
                     state.losses.append(float(mean))
                     state.bad = 0
                 else:
@@ -102,19 +109,24 @@ def train(
                     log.print_stopped(state.step)
                     return False
                 state.step += 1
+                before, part = part, training.part(state.step, seconds)
 
                 if state.step % training.log_every == 0 and state.losses:
-                    log.loss(state.step, state.losses, training.rate(state.step - 1), state.skipped)
+                    rate = training.rate(state.step - 1, None if training.minutes is None else part)
+                    log.loss(state.step, state.losses, rate, state.skipped)
                     state.losses = []
-                if state.step % training.valid_every == 0 or state.step == training.steps:
-                    scores = validate(eval_model, valid, fabric)
+                if validation_is_due(training, state.step, before, part):
+                    scores = {name: validate(eval_model, batches_of, fabric) for name, batches_of in valid.items()}
                     log.valid(state.step, scores, best)
+                    if training.keep == "best":
+                        state.validated(min(float(values.mean()) for values in scores.values()))
                 log.advance(state.step)
 
-            if state.bad or (training.steps > 0 and not scores.isfinite().all()):
+            finite = all(bool(values.isfinite().all()) for values in scores.values())
+            if state.bad or (training.steps > 0 and not finite and state.best is None):
                 raise ArithmeticError(diverged(state, log))
-            log.save(state.to_save(log.seconds), eval_model.state_dict())
-            log.print_finished(state.step, state.skipped)
+            log.save(state.to_save(log.seconds), state.weights)
+            log.print_finished(state.step, state.skipped, None if state.best is None else state.best.step)
     return True
 
 
@@ -134,10 +146,19 @@ def validate(model: NeuralProcess, batches: list[Batch], fabric: Fabric) -> Floa
     return reduce(fabric, scores, "sum").cpu()
 
 
-def reduce_loss(fabric: Fabric, value: Tensor, stop: bool) -> tuple[Tensor, bool]:
-    """The mean loss of all processes, and whether any of them has to stop."""
+def validation_is_due(training: Training, step: int, before: float, part: float) -> bool:
+    """Whether to validate after a step, before and after which these parts of the training are over: every
+    `valid_every` steps, or `VALIDATIONS` times in a training of some `minutes`, and at the end."""
+    if training.minutes is None:
+        return step % training.valid_every == 0 or part >= 1
+    return int(VALIDATIONS * part) > int(VALIDATIONS * before)
+
+
+def reduce_loss(fabric: Fabric, value: Tensor, stop: bool, seconds: float) -> tuple[Tensor, bool, float]:
+    """The mean loss of all processes, whether any of them has to stop, and the seconds on their clocks."""
     mean, stops = reduce(fabric, torch.stack([value, torch.full_like(value, float(stop))]), "mean")
-    return mean, bool(stops > 0)
+    clock = torch.tensor(seconds, dtype=torch.float64, device=value.device) if fabric.world_size > 1 else None
+    return mean, bool(stops > 0), seconds if clock is None else float(reduce(fabric, clock, "mean"))
 
 
 def reduce(fabric: Fabric, values: Tensor, how: str) -> Tensor:

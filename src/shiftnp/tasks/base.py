@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch.distributions import Distribution
@@ -21,6 +21,13 @@ from shiftnp.batch import Batch
 from shiftnp.plots.comparison import Comparison, Predictor
 from shiftnp.plots.style import Style
 from shiftnp.scaling import Scaling
+
+
+class Unit(NamedTuple):
+    """A unit of outputs: its name, and the number of such units in one unit of the outputs that `sample` returns."""
+
+    name: str
+    factor: float
 
 
 class Task(ABC):
@@ -34,6 +41,8 @@ class Task(ABC):
 
     - `scaling`, if inputs and outputs are standardised;
     - `ceiling`, if the best possible prediction is known;
+    - `origins`, if several data sets of a test set are made from the same observations, and `unit`, if scores are
+      reported in the units of the data;
     - `comparison`, if several models fit into one figure (then `is_side_by_side` is True), or `for_comparison`, if the
       default figures need another batch or a longer caption;
     - `path_settings` and `sequence_settings`, for the command line.
@@ -58,8 +67,9 @@ class Task(ABC):
 
     @abstractmethod
     def test_sets(self) -> dict[str, TestSet]:
-        """The data sets on which results are reported, by name. "valid" must be among them: training validates on it.
-        They share no data with training, nor with each other unless they differ in a shift."""
+        """The data sets on which results are reported, by name. "valid" must be among them: training validates on it,
+        and on others whose names start with "valid-". They share no data with training, nor with each other unless they
+        differ in a shift or, of a table, in the stations that are targets."""
 
     @abstractmethod
     def draw(self, batch: Batch, prediction: Distribution | None = None, index: int = 0) -> Figure:
@@ -81,6 +91,16 @@ class Task(ABC):
             mixture: whether predictions are mixtures of Gaussians; otherwise the ceiling is the best Gaussian.
             folder: folder in which the result is cached. None: the user's cache.
         """
+        return None
+
+    def origins(self, test_set: TestSet) -> Int[Tensor, " n"] | None:
+        """For each data set of a test set, the number of the independent sample that it was made from, such as a day
+        that was split several times; standard errors are over these. None: the data sets are independent."""
+        return None
+
+    @property
+    def unit(self) -> Unit | None:
+        """The unit in which scores are reported, if that is not the one of the outputs of `sample`."""
         return None
 
     @property
@@ -158,8 +178,18 @@ class TestSet:
 
 
 def reported_test_sets(task: Task) -> dict[str, TestSet]:
-    """All test sets of a task except the validation set."""
-    return {name: test_set for name, test_set in task.test_sets().items() if name != "valid"}
+    """All test sets of a task except the validation sets."""
+    return {name: test_set for name, test_set in task.test_sets().items() if not is_validation(name)}
+
+
+def validation_sets(task: Task) -> dict[str, TestSet]:
+    """The test sets of a task that training validates on."""
+    return {name: test_set for name, test_set in task.test_sets().items() if is_validation(name)}
+
+
+def is_validation(name: str) -> bool:
+    """Whether a test set of that name is for validation."""
+    return name == "valid" or name.startswith("valid-")
 
 
 TRAINING = 1  # spawn key that separates training batches from those of test sets, for any seeds

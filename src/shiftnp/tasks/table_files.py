@@ -22,12 +22,14 @@ class Table:
     Args:
         inputs: names of the inputs, with the unit of those that were dates.
         group: index of the data set of each row, in sorted order of the group column.
+        station: index of the station of each row.
     """
 
     x: Float[np.ndarray, "n dx"]
     y: Float[np.ndarray, "n dy"]
     group: Int[np.ndarray, " n"] | None
     inputs: tuple[str, ...]
+    station: Int[np.ndarray, " n"] | None = None
 
 
 def read_frame(path: Path) -> Any:
@@ -56,14 +58,16 @@ def read_table(
     drop_missing: bool,
     where: str,
     missing: Sequence[float] = (),
+    station: str | None = None,
 ) -> Table:
-    """Inputs, outputs and groups of a DataFrame. Rows without any output are left out.
+    """Inputs, outputs, groups and stations of a DataFrame. Rows without any output are left out.
 
     Args:
         where: name of the frame in error messages.
         missing: numbers that mean "not observed", in any of the columns.
     """
-    for name in (*inputs, *outputs, *([] if group is None else [group])):
+    labels = [name for name in (group, station) if name is not None]
+    for name in (*inputs, *outputs, *labels):
         count = int((frame.columns == name).sum())
         if not count:
             raise ValueError(f"{where} has no column {name!r}; its columns are {listed(frame.columns)}.")
@@ -84,8 +88,8 @@ def read_table(
         warn_of_fill_values(values, f"Column {name!r} of {where}")
 
     absent = {name: np.isnan(values) for name, values in zip(inputs, x.T, strict=True)}
-    if group is not None:
-        absent[group] = frame[group].isna().to_numpy() | absent.get(group, False)
+    for name in labels:
+        absent[name] = frame[name].isna().to_numpy() | absent.get(name, False)
     lacking = np.any(list(absent.values()), axis=0)
     if lacking.any() and not drop_missing:
         names = ", ".join(name for name, rows in absent.items() if rows.any())
@@ -96,15 +100,17 @@ def read_table(
     keep = ~lacking & np.isfinite(y).any(1)
     if not keep.any():
         raise ValueError(f"{where} has no row with all of {', '.join(inputs)} and any of {', '.join(outputs)}.")
-    codes = None
-    if group is not None:
-        try:
-            codes = (
-                import_optional("pandas", "A group column").factorize(frame[group][keep], sort=True)[0].astype(np.int64)
-            )
-        except TypeError as error:
-            raise ValueError(f"Column {group!r} of {where} cannot be sorted into groups: make it text.") from error
-    return Table(x[keep], y[keep], codes, tuple(name for _, name in columns))
+    codes, stations = (None if name is None else _codes(frame[name][keep], name, where) for name in (group, station))
+    return Table(x[keep], y[keep], codes, tuple(name for _, name in columns), stations)
+
+
+def _codes(column: Any, name: str, where: str) -> Int[np.ndarray, " n"]:
+    """Numbers of the different values of a column, in sorted order."""
+    try:
+        found: np.ndarray = import_optional("pandas", "A group column").factorize(column, sort=True)[0]
+    except TypeError as error:
+        raise ValueError(f"Column {name!r} of {where} cannot be sorted into groups: make it text.") from error
+    return found.astype(np.int64)
 
 
 def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Float[np.ndarray, " n"], str]:
