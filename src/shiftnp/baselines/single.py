@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +17,7 @@ from torch import Tensor
 from shiftnp._optional import import_optional
 from shiftnp.baselines.gp import import_gpytorch
 
-Covariance = Literal["matern52", "two-materns"]
-
+COVARIANCES = "matern52", "two-materns"
 LENGTHS = (1.0, 0.3, 3.0)
 """Length-scales to start from, in standard deviations of the inputs, in the order in which they are tried."""
 NOISE = 1e-6
@@ -39,14 +38,14 @@ class SingleGP:
         tolerance: a start ends when a step improves the marginal likelihood per observation by less than this.
     """
 
-    covariance: Covariance = "matern52"
+    covariance: str = "matern52"
     starts: int = 3
     iterations: int = 100
     tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
-        if self.covariance not in get_args(Covariance):
-            raise ValueError(f"covariance must be one of {', '.join(get_args(Covariance))}, got {self.covariance!r}.")
+        if self.covariance not in COVARIANCES:
+            raise ValueError(f"covariance must be one of {', '.join(COVARIANCES)}, got {self.covariance!r}.")
         if not 1 <= self.starts <= len(LENGTHS):
             raise ValueError(f"starts must be between 1 and {len(LENGTHS)}, got {self.starts!r}.")
 
