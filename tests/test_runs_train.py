@@ -101,7 +101,7 @@ def test_first_step_is_the_papers(tmp_path):
         torch.testing.assert_close(p, q)
 
 
-def test_the_loop_makes_the_step_that_benchmarks_and_demo_make(tmp_path):
+def test_the_loop_makes_the_step_that_benchmarks_make(tmp_path):
     """To the last bit, with a learning rate that changes."""
     run = trained(tmp_path / "run", changed(steps=4, schedule="cosine", warmup=1))
     model, training = run.new_model(), run.config.training

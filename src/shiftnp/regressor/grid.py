@@ -94,8 +94,8 @@ def _chunked(points: Sequence[Float[np.ndarray, " _"]], known: Columns, chunks: 
         raise ValueError(f"chunks must be the size of a block along each input, got {chunks!r} ({error}).") from error
     arrays = tuple(da.from_array(p, (size,)) for p, size in zip(points, sizes, strict=True))
     axes = tuple((j,) for j in range(len(points)))
-    numbers: tuple[columns.Kind, ...] = ("number",) * len(points)
-    return Chunked(arrays, axes, replace(known, kinds=numbers))
+    kinds: tuple[columns.Kind, ...] = tuple("number" for _ in points)
+    return Chunked(arrays, axes, replace(known, kinds=kinds))
 
 
 def _written(field: Any, out: Path) -> Any:
