@@ -158,7 +158,7 @@ class Check:
         from shiftnp.plots.check import draw_check
         from shiftnp.regressor.crossvalidation import PRETRAINED
         from shiftnp.regressor.results import grid_targets, predict
-        from shiftnp.report.regression import crps_of, label, predictions_of, write_check_page
+        from shiftnp.report.regression import crps_of, drawn_quantiles, label, predictions_of, write_check_page
 
         written = []
         if self.picture:
@@ -174,7 +174,8 @@ class Check:
         if self.report is not None:
             model = fit(observations, period, self.weights, self.seed)
             targets = observations.grid or grid_targets(model)
-            shown = predictions_of(model, observations, targets, predict(model, targets, (0.05, 0.95)))
+            predicted = predict(model, targets, drawn_quantiles(observations.inputs.shape[1]))
+            shown = predictions_of(model, observations, targets, predicted)
             write_check_page(self.report, observations, results, shown, found, sentences, command(), self.file.name)
             written.append(self.report)
         return written

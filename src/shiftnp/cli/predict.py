@@ -81,6 +81,7 @@ class Predict:
         from shiftnp._progress import progress
         from shiftnp.regressor.files import is_field, read_targets
         from shiftnp.regressor.results import check_output, grid_targets, predict
+        from shiftnp.report.regression import drawn_quantiles
 
         table = self.at is not None and not is_field(self.at)
         out = self.out or Path(f"{stem(self.file)}-predicted{'.csv' if table else '.nc'}")
@@ -105,7 +106,7 @@ class Predict:
             else:
                 targets = observations.grid
             predicting = bar.add_task("predicting", total=len(targets.rows))
-            levels = sorted({*self.quantiles, 0.05, 0.95})  # the picture needs these two
+            levels = sorted({*self.quantiles, *drawn_quantiles(len(names))})
             predicted = predict(model, targets, levels, lambda n: bar.update(predicting, advance=n))
         seconds = time.perf_counter() - start
         self.write(out, model, targets, predicted)

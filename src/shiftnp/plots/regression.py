@@ -36,6 +36,7 @@ class Prediction:
         x, y: inputs of the observations, by name, and their values.
         at: inputs of the targets, by name.
         mean, std, low, high: predictions at the targets, with the ends of 90 % intervals.
+        inner: ends of 50 % intervals.
         dims: for a grid its dimensions, which are inputs; `at` is then in the order of its cells.
         known: for the grid of a field its values, NaN in holes.
     """
@@ -51,6 +52,7 @@ class Prediction:
     high: Float[np.ndarray, " m"]
     dims: tuple[str, ...] = ()
     known: Float[np.ndarray, " m"] | None = None
+    inner: tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]] | None = None
 
     @property
     def panels(self) -> list[str]:
@@ -123,10 +125,12 @@ def _draw_curve(ax: Axes, p: Prediction) -> None:
     name = p.shown[0]
     order = np.argsort(p.at[name], kind="stable")
     x = p.at[name][order]
-    mean, std, low, high = (v[order] for v in (p.mean, p.std, p.low, p.high))
+    mean, low, high = (v[order] for v in (p.mean, p.low, p.high))
     if p.dims or len(x) > 60:
         ax.fill_between(x, low, high, color=COLOUR, alpha=0.18, linewidth=0, label="90 % interval")
-        ax.fill_between(x, mean - 0.6745 * std, mean + 0.6745 * std, color=COLOUR, alpha=0.25, linewidth=0)
+        if p.inner is not None:
+            inner = (v[order] for v in p.inner)
+            ax.fill_between(x, *inner, color=COLOUR, alpha=0.25, linewidth=0, label="50 % interval")
         ax.plot(x, mean, color=COLOUR, linewidth=1.3, label="mean")
     else:
         errors = np.maximum([mean - low, high - mean], 0)
@@ -196,6 +200,7 @@ def _draw_map(ax: Axes, p: Prediction, panel: str, at: Any) -> Any:
         field[j, i] = values[mine]
         image: Any = ax.pcolormesh(columns, rows, field, shading="nearest", rasterized=True, **style)
     else:
+        ax.plot(p.x[across], p.x[up], ".", color="0.6", markersize=2, zorder=1)
         image = ax.scatter(p.at[across][mine], p.at[up][mine], c=values[mine], s=_dot(int(mine.sum())), **style)
     near = _near(p, at)
     if p.known is None and near.sum() <= MANY and p.dims:

@@ -17,7 +17,7 @@ from shiftnp.regressor.estimator import Regressor
 from shiftnp.regressor.mixture import Mixture
 from shiftnp.regressor.tiles import split
 
-PRETRAINED = "pretrained"
+PRETRAINED, GP, DISTANCE, NEAREST = "pretrained", "fitted GP", "inverse distance", "nearest neighbour"
 RANDOM, BLOCKS = "random folds", "blocks"
 LEAST = 10
 """Smallest number of observations that can be checked."""
@@ -26,7 +26,6 @@ MOST = 2000
 SUSPICIOUS = 4.0
 """Standard deviations from the prediction without it at which an observation is suspicious."""
 
-Arrays = tuple[Float[np.ndarray, "n dx"], Float[np.ndarray, " n"], Float[np.ndarray, "h dx"], Float[np.ndarray, " h"]]
 Method = Callable[
     [Float[np.ndarray, "n dx"], Float[np.ndarray, " n"], Float[np.ndarray, "h dx"], Float[np.ndarray, " h"]],
     Float[np.ndarray, "5 h"],
@@ -187,12 +186,17 @@ def verdict(results: Results) -> str:
         change = float(difference.mean()) / float(others[best].crps.mean())
         error = float(difference.std(ddof=1)) / math.sqrt(len(difference)) / float(others[best].crps.mean())
         if abs(change) <= 2 * error:
-            parts.append(f"level with {best} in {name} (CRPS {change:+.0%})")
+            parts.append(f"level with {in_words(best)} in {name} (CRPS {100 * change:+.0f} %)")
         else:
             how = "better" if change < 0 else "worse"
-            parts.append(f"{abs(change):.0%} {how} in CRPS than {best} in {name}")
+            parts.append(f"{abs(100 * change):.0f} % {how} in CRPS than {in_words(best)} in {name}")
     covers = [methods[PRETRAINED].coverage["90"] for methods in results.values()]
-    low, high = min(covers), max(covers)
-    shown = f"{low:.0%}" if round(low, 2) == round(high, 2) else f"{low:.0%} to {high:.0%}"
+    low, high = (round(end(covers), 2) for end in (min, max))
+    ends = dict.fromkeys(f"{100 * value:.0f}" for value in (low, high))
     how = "as they should" if low >= 0.85 and high <= 0.95 else "too narrow" if low < 0.85 else "wider than necessary"
-    return f"The pretrained model is {' and '.join(parts)}; its 90 % intervals cover {shown} ({how})."
+    return f"The pretrained model is {' and '.join(parts)}; its 90 % intervals cover {' to '.join(ends)} % ({how})."
+
+
+def in_words(method: str) -> str:
+    """The name of a method in a sentence."""
+    return f"the {method}" if method in (GP, NEAREST) else method

@@ -298,6 +298,8 @@ def _select(data: Any, select: Mapping[str, str], path: Path) -> tuple[Any, list
             nearest = int(np.abs(along - wanted).argmin())
         except (ValueError, TypeError) as error:
             raise UnknownName(f"--select {name}={value} is no value of {name!r}, such as {along[0]}.") from error
+        if not along.min() <= wanted <= along.max() and len(along) > 1:
+            raise UnknownName(f"--select {name}={value} is outside of {path}: {along.min()} to {along.max()}.")
         data = data.isel({name: nearest})
         found = str(along[nearest]).removesuffix(".000000000")
         notes.append(f"{name} = {found} is selected.")

@@ -16,10 +16,9 @@ from jaxtyping import Float
 from shiftnp._arguments import first_line
 from shiftnp.baselines.distance import InverseDistance
 from shiftnp.regressor.box import Box
-from shiftnp.regressor.crossvalidation import Method, statistics
+from shiftnp.regressor.crossvalidation import DISTANCE, GP, NEAREST, Method, statistics
 from shiftnp.regressor.mixture import Mixture
 
-GP = "fitted GP"
 MOST_GP, ITERATIONS = 600, 150
 """Observations that the Gaussian process is fitted to, at most (a random choice), and its steps of optimisation."""
 LEVELS = tuple((i + 0.5) / 50 for i in range(50))
@@ -79,8 +78,8 @@ def rivals(period: Sequence[float | None], n: int) -> tuple[dict[str, Method], l
         found[GP] = baseline_method(GPBaseline(iterations=ITERATIONS, covariance="matern52"), period, MOST_GP)
         if n > MOST_GP:
             notes.append(f"The GP is fitted to {MOST_GP} of the observations, chosen at random, to save time.")
-    found["inverse distance"] = baseline_method(InverseDistance(), period)
-    found["nearest neighbour"] = baseline_method(InverseDistance(neighbours=1), period)
+    found[DISTANCE] = baseline_method(InverseDistance(), period)
+    found[NEAREST] = baseline_method(InverseDistance(neighbours=1), period)
     for name, make in (("TabPFN", _tabpfn), ("TabICL", _tabicl)):
         try:
             model = make()

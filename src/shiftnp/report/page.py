@@ -43,7 +43,8 @@ td.quiet { color: #6b6b6b; } .error { font-size: .8em; color: #6b6b6b; }
 .note, figcaption { font-size: .85rem; color: #444; max-width: 46rem; margin: .4rem 0; }
 figure { margin: 1rem 0; } img { display: block; max-width: 100%; height: auto; }
 img.wide { min-width: 40rem; }
-.row { display: flex; flex-wrap: wrap; gap: 0 1.5rem; align-items: flex-start; } .row figure { flex: 0 1 auto; width: min-content; min-width: min(30rem, 100%); }
+.row { display: flex; flex-wrap: wrap; gap: 0 1.5rem; align-items: flex-start; }
+.row figure { flex: 0 1 auto; width: min-content; min-width: min(30rem, 100%); }
 @media (max-width: 40rem) { td.first, th.first { white-space: normal; min-width: 6.8rem; max-width: 8rem; } }
 """
 

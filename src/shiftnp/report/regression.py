@@ -25,7 +25,7 @@ def predictions_of(model: Regressor, observations: Observations, targets: Target
     """What figures need of each output.
 
     Args:
-        predicted: the table of `regressor.results.predict`, with the quantiles 0.05 and 0.95.
+        predicted: the table of `regressor.results.predict`, with the quantiles of `drawn_quantiles`.
     """
     names = model._inputs.names
     found = []
@@ -49,9 +49,15 @@ def predictions_of(model: Regressor, observations: Observations, targets: Target
                 high=statistic("q0.95"),
                 dims=targets.dims if set(targets.dims) <= set(names) else (),
                 known=targets.known.get(output),
+                inner=(statistic("q0.25"), statistic("q0.75")) if len(names) == 1 else None,
             )
         )
     return found
+
+
+def drawn_quantiles(inputs: int) -> tuple[float, ...]:
+    """Quantiles that figures show: a curve has two bands."""
+    return (0.05, 0.25, 0.75, 0.95) if inputs == 1 else (0.05, 0.95)
 
 
 def label(output: str, observations: Observations) -> str:
