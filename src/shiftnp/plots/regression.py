@@ -129,8 +129,8 @@ def _draw_curve(ax: Axes, p: Prediction) -> None:
     if p.dims or len(x) > 60:
         ax.fill_between(x, low, high, color=COLOUR, alpha=0.18, linewidth=0, label="90 % interval")
         if p.inner is not None:
-            inner = (v[order] for v in p.inner)
-            ax.fill_between(x, *inner, color=COLOUR, alpha=0.25, linewidth=0, label="50 % interval")
+            lower, upper = (v[order] for v in p.inner)
+            ax.fill_between(x, lower, upper, color=COLOUR, alpha=0.25, linewidth=0, label="50 % interval")
         ax.plot(x, mean, color=COLOUR, linewidth=1.3, label="mean")
     else:
         errors = np.maximum([mean - low, high - mean], 0)

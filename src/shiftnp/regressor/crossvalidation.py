@@ -92,7 +92,7 @@ def block_folds(u: Float[np.ndarray, "n dx"], parts: int, rng: np.random.Generat
     return _folds(split(u, np.arange(len(u)), min(parts, len(u))), len(u), rng)
 
 
-def _folds(groups: Sequence[Int[np.ndarray, " h"]], n: int, rng: np.random.Generator) -> list[Fold]:
+def _folds(groups: Sequence[Int[np.ndarray, " _"]], n: int, rng: np.random.Generator) -> list[Fold]:
     most = -(-MOST // len(groups))
     folds = []
     for group in groups:

@@ -124,9 +124,10 @@ def tabular_method(make: Callable[[], Any], arguments: dict[str, Any]) -> Method
     """A regressor with scikit-learn's interface that predicts quantiles, as a mixture of Gaussians around them."""
 
     def method(x: np.ndarray, y: np.ndarray, xt: np.ndarray, yt: np.ndarray) -> np.ndarray:
-        quantiles = np.asarray(make().fit(x, y).predict(xt, **arguments), dtype=np.float64)
-        quantiles = quantiles if quantiles.shape == (len(xt), len(LEVELS)) else quantiles.T
-        means = torch.from_numpy(np.sort(quantiles, axis=1))
+        found = make().fit(x, y).predict(xt, **arguments)
+        # A list has an array for each quantile, an array a row for each target.
+        quantiles = np.stack(found, 1) if isinstance(found, list) else np.asarray(found)
+        means = torch.from_numpy(np.sort(quantiles.astype(np.float64), axis=1))
         width = 0.5 * (means[:, 2:] - means[:, :-2])  # between neighbours, which makes the density continuous
         stds = torch.cat([width[:, :1], width, width[:, -1:]], 1).clamp(min=1e-6 * float(y.std() or 1.0))
         return statistics(Mixture(torch.full_like(means, 1 / len(LEVELS)), means, stds), yt)

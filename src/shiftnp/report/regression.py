@@ -207,7 +207,9 @@ def _pictures(shown: Sequence[Prediction]) -> list[Block]:
     for i, p in enumerate(shown):
         if len(p.shown) == 1:
             text = "Mean, intervals that hold 50 % (dark) and 90 % (light) of new observations, and observations."
-            blocks.append(Picture(f"curve-{i}", draw_predictions([p]), f"{p.output} over {p.shown[0]}", text))
+            figure = draw_predictions([p])
+            figure.set_size_inches(5.8, 3.8)  # readable on a narrow screen
+            blocks.append(Picture(f"curve-{i}", figure, f"{p.output} over {p.shown[0]}", text))
             continue
         if p.known is not None:
             captions[MEAN] = "Mean."
