@@ -41,6 +41,8 @@ def succeeds(*args, cwd=None):
     "command",
     [
         (),
+        ("predict",),
+        ("check",),
         ("list",),
         ("train",),
         ("evaluate",),

@@ -33,19 +33,22 @@ def write_json(path: Path, data: Any) -> None:
 
 @contextlib.contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """A path beside a file or folder to write to, which takes its place at the end. An existing one stays as it is if
-    anything fails."""
+    """A path beside a file or folder to write to, which takes its place at the end, in a folder that is made if
+    necessary. If anything fails it is removed, and what was there before stays as it is."""
     new, old = (path.with_name(f".{path.name}.{os.getpid()}.{end}") for end in ("part", "old"))
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         _remove(new)
         yield new
-        if path.is_dir():
+        if path.is_dir():  # a folder cannot be replaced
             path.rename(old)
         new.replace(path)
-    except BaseException:
+    except BaseException as error:
         if old.exists() and not path.exists():
             with contextlib.suppress(OSError):
                 old.rename(path)
+        if isinstance(error, OSError):
+            raise OSError(f"{path} cannot be written ({error.strerror or error}).") from error
         raise
     finally:
         _remove(new)
@@ -53,7 +56,5 @@ def aside(path: Path) -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -13,8 +13,10 @@ from tyro.conf import subcommand
 import shiftnp
 from shiftnp._text import printable
 from shiftnp.cli.bench import Bench
+from shiftnp.cli.check import Check
 from shiftnp.cli.data import DataCommand
 from shiftnp.cli.evaluate import Evaluate, Report
+from shiftnp.cli.predict import Predict
 from shiftnp.cli.settings import UsageError
 from shiftnp.cli.train import Train
 
@@ -40,7 +42,9 @@ class List:
 
 
 Command = (
-    Annotated[List, subcommand("list")]
+    Annotated[Predict, subcommand("predict")]
+    | Annotated[Check, subcommand("check")]
+    | Annotated[List, subcommand("list")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Evaluate, subcommand("evaluate")]
     | Annotated[Report, subcommand("report")]
@@ -48,6 +52,21 @@ Command = (
     | Annotated[DataCommand, subcommand("data")]
 )
 
+
+FIRST = """shiftnp predicts curves and maps, with error bars, from scattered observations.
+
+  shiftnp predict stations.csv --x lon lat --y temperature --out map.nc
+      a map with its uncertainty and a picture, from pretrained weights: no training
+  shiftnp check stations.csv --x lon lat --y temperature
+      how good that is: cross-validation beside a fitted GP and interpolation
+  shiftnp train table task.path=stations.csv task.inputs=lon,lat task.outputs=temperature task.group=day
+      trains a model on many data sets of one kind
+  shiftnp evaluate runs/table/...
+      scores of trained models on their test sets
+  shiftnp list
+      experiments of the paper, models and tasks
+
+shiftnp --help shows all commands, shiftnp predict --help the options of one."""
 
 ABOUT = """Translation-equivariant transformer neural processes.
 
@@ -72,6 +91,9 @@ def run() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"shiftnp {shiftnp.__version__}")
         return
+    if not sys.argv[1:]:
+        print(FIRST)
+        return
     command: Any = tyro.cli(Command, prog="shiftnp", description=ABOUT)
     try:
         command.run()
@@ -86,6 +108,9 @@ def run() -> None:
             print(sentence, file=sys.stderr)
             sys.exit(2)
         sys.exit(sentence)
+    except Exception as error:
+        what = f"{type(error).__name__}: {printable(str(error))[:200]}"
+        sys.exit(f"shiftnp: unexpected error ({what}); please report it with the command.")
     except KeyboardInterrupt:
         print("shiftnp: stopped.", file=sys.stderr)
         sys.exit(130)

@@ -43,6 +43,8 @@ td.quiet { color: #6b6b6b; } .error { font-size: .8em; color: #6b6b6b; }
 .note, figcaption { font-size: .85rem; color: #444; max-width: 46rem; margin: .4rem 0; }
 figure { margin: 1rem 0; } img { display: block; max-width: 100%; height: auto; }
 img.wide { min-width: 40rem; }
+.row { display: flex; flex-wrap: wrap; gap: 0 1.5rem; align-items: flex-start; }
+.row figure { flex: 0 1 auto; width: min-content; min-width: min(30rem, 100%); }
 @media (max-width: 40rem) { td.first, th.first { white-space: normal; min-width: 6.8rem; max-width: 8rem; } }
 """
 
@@ -129,7 +131,13 @@ class Picture:
         return memory.getvalue()
 
 
-Block = Heading | Paragraph | Items | Table | Picture
+class Row(NamedTuple):
+    """Figures side by side, or one below the other on a narrow screen."""
+
+    pictures: Sequence[Picture | Paragraph]
+
+
+Block = Heading | Paragraph | Items | Table | Picture | Row
 
 
 def write_page(folder: Path, name: str, title: str, blocks: Sequence[Block]) -> tuple[Path, Path]:
@@ -138,8 +146,9 @@ def write_page(folder: Path, name: str, title: str, blocks: Sequence[Block]) -> 
     Image files of an earlier page of the same name are removed.
     """
     figures, page, text = folder / f"{name}-figures", folder / f"{name}.html", folder / f"{name}.md"
-    blocks = [_checked(block) if isinstance(block, Picture) else block for block in blocks]
-    pictures = {figures / f"{block.name}.png": block.png for block in blocks if isinstance(block, Picture)}
+    blocks = [checked(block) for block in blocks]
+    single = [one for block in blocks for one in (block.pictures if isinstance(block, Row) else [block])]
+    pictures = {figures / f"{block.name}.png": block.png for block in single if isinstance(block, Picture)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if pictures:
@@ -156,8 +165,18 @@ def write_page(folder: Path, name: str, title: str, blocks: Sequence[Block]) -> 
     return page, text
 
 
-def _checked(picture: Picture) -> Picture | Paragraph:
-    """The figure, or a paragraph with the error if it cannot be drawn, so that the page is still written."""
+def checked(block: Block) -> Block:
+    """The block, with a paragraph in place of each figure that cannot be drawn, so that the page is still written."""
+    match block:
+        case Picture():
+            return _drawn(block)
+        case Row(pictures):
+            return Row([_drawn(one) if isinstance(one, Picture) else one for one in pictures])
+    return block
+
+
+def _drawn(picture: Picture) -> Picture | Paragraph:
+    """The figure, or a paragraph with the error if it cannot be drawn."""
     try:
         _ = picture.png, picture.svg if picture.drawn else None
     except Exception as error:
@@ -184,6 +203,8 @@ def to_markdown(title: str, blocks: Sequence[Block], figures: str) -> str:
             case Picture():
                 parts.append(f"![{_mark(block.alt)}]({figures}/{block.name}.png)")
                 parts += [f"*{_mark(block.caption)}*"] if block.caption else []
+            case Row(pictures):
+                parts.append(to_markdown("", pictures, figures).removeprefix("# ").strip())
     return "\n\n".join(parts) + "\n"
 
 
@@ -223,6 +244,9 @@ def to_html(title: str, blocks: Sequence[Block]) -> str:
                 parts += [f'<p class="note">{_escape(note)}</p>' for note in block.notes]
             case Picture():
                 parts.append(_picture_html(block))
+            case Row(pictures):
+                inner = (_picture_html(p) if isinstance(p, Picture) else f"<p>{_escape(p.text)}</p>" for p in pictures)
+                parts.append(f'<div class="row">{"".join(inner)}</div>')
     head = '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">'
     head += f"\n<title>{html.escape(printable(title))}</title>\n<style>{CSS}</style>"
     body = "\n".join(parts)

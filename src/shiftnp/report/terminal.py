@@ -13,6 +13,7 @@ from rich.text import Text
 
 from shiftnp._text import printable
 from shiftnp.metrics import COVERAGE
+from shiftnp.regressor.crossvalidation import Results
 from shiftnp.runs.results import BinSummary, Estimate, Evaluation, SetSummary
 
 Rows = list[tuple[str, SetSummary]]
@@ -174,3 +175,17 @@ def mean_of(tasks: BinSummary | None, gap: bool = False) -> str:
     """The mean log-likelihood or gap of a bin of tasks; empty if there is none."""
     shown = None if tasks is None else tasks.gap if gap else tasks.log_likelihood
     return "" if shown is None else figure(shown.mean)
+
+
+def print_check(results: Results, console: Console) -> None:
+    """Prints the scores of a cross-validation: a table for each way to hold out observations."""
+    for name, methods in results.items():
+        table = Table(box=box.SIMPLE, title=name, title_justify="left", title_style="bold", pad_edge=False)
+        table.add_column("method")
+        for title in ("CRPS", "log-likelihood", *(f"{level} %" for level in COVERAGE), "seconds"):
+            table.add_column(title, justify="right")
+        for method, s in methods.items():
+            covers = (f"{100 * value:.0f}" for value in s.coverage.values())
+            scores = f"{float(s.crps.mean()):.4g}", f"{float(s.log_density.mean()):.3f}"
+            table.add_row(method, *scores, *covers, f"{s.seconds:.1f}")
+        console.print(table)

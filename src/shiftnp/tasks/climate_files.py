@@ -44,6 +44,11 @@ class FileInfo(NamedTuple):
 
 def open_file(path: Path) -> Any:
     """Opens a file as a lazy `xarray.Dataset` with dimensions `time`, `lat` and `lon` if it has them."""
+    return _rename(open_dataset(path), path)
+
+
+def open_dataset(path: Path) -> Any:
+    """Opens a file as a lazy `xarray.Dataset`, with its own names."""
     xr = import_optional("xarray", f"Reading {path.name}")
     if path.suffix == ".npz":
         data = _open_npz(path, xr)
@@ -83,7 +88,7 @@ def open_file(path: Path) -> Any:
                 f"The times in {path} cannot be read; they need CF units such as 'hours since 1900-01-01' and, "
                 "in calendars other than the standard one, the package cftime."
             ) from undecoded
-    return _rename(data, path)
+    return data
 
 
 def first_bytes(path: Path) -> bytes:

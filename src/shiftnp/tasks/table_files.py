@@ -1,11 +1,16 @@
-"""Reader of tables of observations: CSV, TSV, Parquet or a pandas DataFrame."""
+"""Reader of tables of observations: CSV and other text, Parquet or a pandas DataFrame."""
 
 from __future__ import annotations
 
+import bz2
+import csv
+import gzip
+import lzma
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,6 +18,9 @@ from jaxtyping import Float, Int
 from shiftnp._optional import import_optional
 from shiftnp.tasks.fill_values import mask, too_large, warn_of_fill_values
 from shiftnp.tasks.reading import listed, reading, shorten
+
+TEXT = ("csv", "tsv", "txt", "dat")
+"""Suffixes of tables in text form."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +50,52 @@ def read_frame(path: Path) -> Any:
         import_optional("pyarrow", f"Reading {path.name}")
         with reading(path, "a Parquet file"):
             return pd.read_parquet(path)
-    if ".csv" in kind or ".tsv" in kind:
+    if any(f".{name}" in kind for name in TEXT):
         with reading(path, "a table in text form"):
-            return pd.read_csv(path, sep="\t" if ".tsv" in kind else ",", low_memory=False)
+            form = text_form(path)
+            return pd.read_csv(path, low_memory=False, skipinitialspace=True, **form._asdict())
     raise ValueError(
         f"{path} is neither .csv nor .tsv nor .parquet: convert it, or read it with pandas and give `frame`."
     )
+
+
+class TextForm(NamedTuple):
+    """How a table is written as text: arguments of `pandas.read_csv`."""
+
+    sep: str
+    decimal: str
+    skiprows: int
+    encoding: str
+
+
+def text_form(path: Path) -> TextForm:
+    """The separator (comma, semicolon, tab, bar or blanks), the decimal point or comma, the number of comment lines
+    (with #) before the header and the encoding of a table in text form, from its first lines."""
+    unpack: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(path.suffix.lower(), open)
+    with unpack(path, "rb") as file:
+        head: bytes = file.read(1 << 16)
+    if path.suffix.lower() in (".zip", ".zst"):  # pandas unpacks them
+        return TextForm(",", ".", 0, "utf-8-sig")
+    try:
+        head.decode(errors="strict")
+        encoding = "utf-8-sig"
+    except UnicodeDecodeError as error:
+        encoding = "utf-8-sig" if error.start > len(head) - 4 else "latin-1"  # a character may be cut at the end
+    lines = head.decode(encoding, errors="replace").splitlines()
+    skip = next((i for i, line in enumerate(lines) if not line.startswith("#")), 0)
+    lines = [line for line in lines[skip : skip + 20] if line.strip()]
+
+    def widths(separator: str) -> list[int]:
+        return [len(row) for row in csv.reader(lines, delimiter=separator)]
+
+    def rank(separator: str) -> tuple[bool, int]:
+        found = widths(separator)
+        return len(set(found[:-1])) <= 1, found[0]  # the last line may be cut
+
+    usual = [separator for separator in ",;\t|" if lines and widths(separator)[0] > 1]
+    sep = max(usual, key=rank) if usual else r"\s+" if path.suffix.lower() in (".txt", ".dat") else ","
+    comma = sep == ";" and any(re.search(r"(^|;)\s*[-+]?\d*,\d+\s*(;|$)", line) for line in lines[1:])
+    return TextForm(sep, "," if comma else ".", skip, encoding)
 
 
 def read_table(

@@ -1,0 +1,110 @@
+"""What `shiftnp predict` and `shiftnp check` have in common: parsing of options, messages and the file of pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shiftnp.cli.evaluate import say
+from shiftnp.cli.settings import UsageError
+
+if TYPE_CHECKING:
+    from shiftnp.regressor import Regressor
+    from shiftnp.regressor.files import Observations
+
+
+def command() -> str:
+    """The command that was given, as text."""
+    return shlex.join(["shiftnp", *sys.argv[1:]])
+
+
+def parse_pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
+    """Options of the form name=value."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise UsageError(f"{option} takes name=value, such as {example}, got {text!r}.")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def parse_periods(texts: Sequence[str]) -> dict[str, float] | None:
+    """Periods of inputs, such as lon=360."""
+    found: dict[str, float] = {}
+    for name, value in parse_pairs(texts, "--period", "lon=360").items():
+        try:
+            found[name] = float(value)
+        except ValueError:
+            found[name] = 0.0
+        if not 0 < found[name] < float("inf"):
+            raise UsageError(f"The period of {name!r} must be a positive number (of dates: of days), got {value!r}.")
+    return found or None
+
+
+@contextlib.contextmanager
+def plain_messages() -> Iterator[None]:
+    """Warnings as one line each, and unknown names as errors of the command line."""
+    from shiftnp._registry import UnknownName
+
+    def show(message: Any, *_: Any, **__: Any) -> None:
+        say(f"Warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.filterwarnings("ignore", message=".*looks like a fill value.*")  # said when the file is read
+        for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
+            warnings.simplefilter("ignore", kind)
+        warnings.showwarning = show
+        try:
+            yield
+        except UnknownName as error:
+            raise UsageError(str(error)) from error
+
+
+def read(
+    file: Path, x: Sequence[str], y: Sequence[str], select: Sequence[str], missing: Sequence[float]
+) -> Observations:
+    """Reads the observations, and says what the user should know about them."""
+    from shiftnp.regressor.files import read_observations
+
+    found = read_observations(file, x, y, parse_pairs(select, "--select", "day=2024-01-31"), missing)
+    for note in found.notes:
+        say(note)
+    return found
+
+
+def check_names(x: Sequence[str], seed: int) -> None:
+    """Raises a UsageError for options that no data can satisfy."""
+    if len(x) > 3:
+        raise UsageError(f"--x takes one to three inputs, got {len(x)}: choose those that matter most.")
+    if seed < 0:
+        raise UsageError(f"--seed must be 0 or more, got {seed}.")
+
+
+def fit(observations: Observations, period: dict[str, float] | None, weights: Path | None, seed: int) -> Regressor:
+    """A Regressor fitted to all observations."""
+    from shiftnp.regressor import Regressor
+
+    try:
+        return Regressor(period=period, weights=weights, seed=seed).fit(observations.inputs, observations.y)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(str(error).replace("Regressor(weights=...)", "--weights")) from error
+
+
+def write_picture(path: Path, figure: Any) -> None:
+    """Writes a figure as PNG, atomically."""
+    from shiftnp._io import aside
+
+    with aside(path) as new:
+        figure.savefig(new, format="png", dpi=150)
+
+
+def stem(file: Path) -> str:
+    """The name of a file without its suffixes."""
+    return file.name.split(".")[0] or "data"

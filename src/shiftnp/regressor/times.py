@@ -1,0 +1,54 @@
+"""Dates in columns of files: ISO text, 2024/01/31, year and month (2024-01), and whole numbers such as 20240131."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from shiftnp._optional import import_optional
+
+YEARS = (1000, 2999)
+"""Years of dates that are written as whole numbers."""
+NAMED = re.compile(r"dat[eu]|time|month|day|yyyy|period|mois|monat", re.IGNORECASE)
+"""Names of columns in which 202401 is a month. Six digits are too often something else."""
+FORMS = {8: "%Y%m%d", 6: "%Y%m"}
+
+
+def parse_dates(column: Any, name: str, expected: bool = False) -> Any:
+    """A pandas column with its dates as datetime64 (UTC), or the column itself if it holds something else.
+
+    Args:
+        name: name of the column, which decides what six digits mean.
+        expected: the column is known to hold dates.
+    """
+    pd = import_optional("pandas", "A column of dates")
+    types = pd.api.types
+    if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column) or types.is_bool_dtype(column):
+        return column
+    there = column[column.notna()]
+    if not len(there):
+        return column
+    if types.is_numeric_dtype(column):
+        values = there.to_numpy(dtype=np.float64)
+        if not np.isfinite(values).all() or (values != values.round()).any() or values.min() < 10_000:
+            return column
+        text = pd.Series([str(int(v)) for v in values], index=there.index)
+    else:
+        text = there.astype(str).str.strip()
+    digits = int(text.str.len().iloc[0])
+    if text.str.fullmatch(rf"\d{{{digits}}}").all():
+        if digits not in FORMS or not (digits == 8 or expected or NAMED.search(name)):
+            return column
+        moments = pd.to_datetime(text, format=FORMS[digits], errors="coerce")
+        if moments.isna().any() or not moments.dt.year.between(*YEARS).all():
+            return column
+    elif types.is_numeric_dtype(column) or not text.str.match(r"\d{4}[-/]\d{1,2}").all():
+        return column
+    else:
+        try:
+            moments = pd.to_datetime(text.str.replace("/", "-"), format="ISO8601", utc=True).dt.tz_localize(None)
+        except (ValueError, OverflowError):
+            return column
+    return moments.astype("datetime64[us]").reindex(column.index)

@@ -1,0 +1,455 @@
+"""`shiftnp predict` with small random weights: files in and out, targets, dates, pictures, pages and errors."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from regressors import folder, observations
+from shiftnp import Regressor
+from shiftnp.cli import FIRST, main
+from shiftnp.plots.regression import Prediction, draw_predictions
+from shiftnp.regressor import results
+from shiftnp.regressor.files import read_observations
+from shiftnp.regressor.times import parse_dates
+from shiftnp.tasks.table_files import text_form
+
+
+@pytest.fixture
+def shiftnp(monkeypatch, capsys, tmp_path):
+    """Runs a command in a folder of its own; returns exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["shiftnp", *map(str, args)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 1
+            if isinstance(stop.code, str):
+                print(stop.code, file=sys.stderr)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def frame(n=30, dx=2, outputs=None) -> pd.DataFrame:
+    x, y = observations(n, dx, outputs)
+    names = ["lon", "lat", "height"][:dx]
+    made = pd.DataFrame(x, columns=names)
+    return made.assign(temperature=y) if outputs is None else made.assign(temperature=y[:, 0], rain=y[:, 1])
+
+
+def predict(file, *more, x=("lon", "lat"), y=("temperature",)):
+    return ("predict", file, "--x", *x, "--y", *y, "--weights", folder(), *more)
+
+
+def close(a, b, tolerance=1e-9):
+    np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=tolerance, atol=tolerance)
+
+
+def test_a_table_becomes_a_map_with_its_picture(shiftnp, tmp_path):
+    data = frame()
+    data.to_csv("stations.csv", index=False)
+    code, out, err = shiftnp(*predict("stations.csv", "--grid", "7x5", "--out", "map.nc", "--quantiles", "0.1", "0.5"))
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert [line.split(":")[0] for line in lines[:5]] == [
+        "points",
+        "scales",
+        "cross-validated CRPS",
+        "90 % intervals cover",
+        "seconds",
+    ]
+    assert lines[5:] == [str(tmp_path / "map.nc"), str(tmp_path / "map.png")]
+    model = Regressor(weights=folder()).fit(data[["lon", "lat"]], data["temperature"])
+    expected = model.predict_grid(lon=7, lat=5, quantiles=(0.1, 0.5))
+    with xr.open_dataset("map.nc", engine="h5netcdf") as found:
+        assert found["mean"].dims == ("lon", "lat")
+        for name in ("lon", "lat", "mean", "std", "quantiles", "quantile"):
+            close(found[name], expected[name])
+        assert found.attrs["history"].startswith("shiftnp predict stations.csv")
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["map.nc", "map.png", "stations.csv"]
+
+
+WRITERS = {
+    "a.csv": lambda d, p: d.to_csv(p, index=False),
+    "a.csv.gz": lambda d, p: d.to_csv(p, index=False),
+    "a.tsv": lambda d, p: d.to_csv(p, index=False, sep="\t"),
+    "semicolons.csv": lambda d, p: d.to_csv(p, index=False, sep=";", decimal=","),
+    "blanks.txt": lambda d, p: d.to_csv(p, index=False, sep=" "),
+    "a.parquet": lambda d, p: d.to_parquet(p),
+    "a.nc": lambda d, p: d.rename_axis("station").to_xarray().to_netcdf(p, engine="h5netcdf"),
+    "a.zarr": lambda d, p: d.rename_axis("station").to_xarray().to_zarr(p, consolidated=False),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_is_read_alike(name, tmp_path):
+    data = frame()
+    WRITERS[name](data, tmp_path / name)
+    found = read_observations(tmp_path / name, ["lat", "lon"], ["temperature"])
+    close(found.inputs, data[["lat", "lon"]])
+    close(found.outputs, data[["temperature"]])
+    assert found.grid is None
+    assert list(found.places) == list(range(1, 31))
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.tsv", "out.parquet", "out.nc", "out.zarr"])
+@pytest.mark.parametrize("at", [True, False])
+def test_every_format_is_written_alike(name, at, shiftnp, tmp_path):
+    data = frame(outputs=2)
+    data.to_csv("a.csv", index=False)
+    points = pd.DataFrame({"lat": [1.0, 2.5, np.nan], "site": ["a", "b", "c"], "lon": [3.0, 4.0, 5.0]})
+    points.to_csv("points.csv", index=False)
+    more = ("--at", "points.csv") if at else ("--grid", "3")
+    code, _, err = shiftnp(*predict("a.csv", *more, "--out", name, "--no-picture", y=("temperature", "rain")))
+    assert (code, err) == (0, "")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "points.csv", name}
+    model = Regressor(weights=folder()).fit(data[["lon", "lat"]], data[["temperature", "rain"]])
+    if at:
+        rows = points[["lon", "lat"]].dropna()
+    else:
+        axes = (np.linspace(data[name].min(), data[name].max(), 3) for name in ("lon", "lat"))
+        rows = pd.DataFrame(np.stack([m.ravel() for m in np.meshgrid(*axes, indexing="ij")], 1), columns=["lon", "lat"])
+    expected = model.predict_table(rows)
+    if name.endswith((".nc", ".zarr")):
+        kind = {"engine": "h5netcdf"} if name.endswith(".nc") else {"engine": "zarr", "consolidated": False}
+        with xr.open_dataset(name, **kind) as found:
+            assert found["rain_mean"].dims == (("point",) if at else ("lon", "lat"))
+            flat = {
+                f"{o} {s}": found[f"{o}_{s}"].values.ravel() for o in ("temperature", "rain") for s in ("mean", "std")
+            }
+            flat |= {f"{o} q0.95": found[f"{o}_quantiles"].values[1].ravel() for o in ("temperature", "rain")}
+    else:
+        read = pd.read_parquet if name.endswith("t") else lambda p: pd.read_csv(p, sep="\t" if "tsv" in p else ",")
+        found = flat = read(name)
+        assert list(found.columns[:3]) == (["lat", "site", "lon"] if at else ["lon", "lat", "temperature mean"])
+    for column in ("temperature mean", "temperature std", "rain mean", "rain q0.95"):
+        values = np.asarray(flat[column])
+        close(values[: len(rows)], expected[column])
+        assert np.isnan(values[len(rows) :]).all()
+        assert len(values) == (3 if at else 9)
+
+
+def field(shape=(6, 5)) -> xr.Dataset:
+    rng = np.random.default_rng(0)
+    values = np.sin(np.arange(shape[0]))[:, None] + np.cos(np.arange(shape[1]))
+    holes = np.where(rng.random(shape) < 0.3, np.nan, values)
+    coords = {"lat": np.linspace(50, 40, shape[0]), "lon": np.linspace(0, 8, shape[1])}
+    made = xr.Dataset({"t": (("lat", "lon"), holes, {"units": "K", "long_name": "air"})}, coords)
+    made["lon"].attrs["units"] = "degrees_east"
+    return made
+
+
+def test_holes_of_a_field_are_filled_on_its_own_grid(shiftnp, tmp_path):
+    data = field()
+    data.to_netcdf("holes.nc", engine="h5netcdf")
+    code, out, _ = shiftnp("predict", "holes.nc", "--weights", folder(), "--out", "full.nc")
+    assert code == 0
+    assert "(lat, lon -> t)" in out
+    assert (tmp_path / "full.png").is_file()
+    model = Regressor(weights=folder()).fit(data["t"])
+    with xr.open_dataset("full.nc", engine="h5netcdf") as found:
+        assert found["t"].dims == ("lat", "lon")
+        close(found["lat"], data["lat"])
+        there = data["t"].notnull().values
+        assert 0 < there.sum() < there.size
+        close(found["t"].values[there], data["t"].values[there])
+        close(found["t"].values[~there], model.predict(data["t"]).values[~there], 1e-6)
+        close(found["mean"], model.predict(data["t"]), 1e-6)
+        assert found["std"].attrs == {"units": "K", "long_name": "standard deviation of air"}
+        assert found["lon"].attrs["units"] == "degrees_east"
+
+
+def test_one_time_of_a_field_is_selected(shiftnp):
+    data = field().expand_dims(time=pd.date_range("2020-01-01", periods=3)).copy()
+    data["t"] = data["t"] + xr.DataArray([0.0, 10.0, 20.0], dims="time")
+    data.to_netcdf("cube.nc", engine="h5netcdf")
+    code, _, err = shiftnp("predict", "cube.nc", "--x", "lon", "lat", "--weights", folder())
+    assert code == 2
+    assert "3 values along 'time': add time to --x, or choose one with --select time=2020-01-01T00:00" in err
+    more = ("--weights", folder(), "--out", "day.nc", "--no-picture")
+    code, _, err = shiftnp("predict", "cube.nc", "--select", "time=2020-01-02", *more)
+    assert code == 0
+    assert "time = 2020-01-02T00:00:00 is selected" in err
+    with xr.open_dataset("day.nc", engine="h5netcdf") as found:
+        close(found["t"].values[field()["t"].notnull().values], field()["t"].values[field()["t"].notnull()] + 10)
+    code, _, err = shiftnp("predict", "cube.nc", "--select", "time=2031-01-02", *more)
+    assert code == 2
+    assert "outside of cube.nc" in err
+
+
+def test_three_inputs_are_drawn_as_slices(shiftnp, tmp_path):
+    data = field((4, 4)).expand_dims(time=pd.date_range("2020-01-01", periods=3)).copy()
+    data.to_netcdf("cube.nc", engine="h5netcdf")
+    code, _, err = shiftnp("predict", "cube.nc", "--weights", folder(), "--out", "full.zarr", "--report", "page.html")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "full.png").is_file()
+    with xr.open_zarr("full.zarr", consolidated=False) as found:
+        assert found["mean"].dims == ("time", "lat", "lon")
+
+
+def test_a_covariate_on_a_grid_is_an_input(shiftnp):
+    rng = np.random.default_rng(0)
+    data = frame(30, 3)
+    data.to_csv("a.csv", index=False)
+    height = np.where(np.eye(3, 4), np.nan, rng.uniform(0, 8, (3, 4)))
+    grid = xr.Dataset({"height": (("lat", "lon"), height)}, {"lat": [1.0, 2.0, 3.0], "lon": [0.0, 1.0, 2.0, 3.0]})
+    grid.to_netcdf("dem.nc", engine="h5netcdf")
+    code, _, err = shiftnp(*predict("a.csv", "--at", "dem.nc", "--out", "map.nc", x=("lon", "lat", "height")))
+    assert (code, err) == (0, "")
+    model = Regressor(weights=folder()).fit(data[["lon", "lat", "height"]], data["temperature"])
+    with xr.open_dataset("map.nc", engine="h5netcdf") as found:
+        assert found["mean"].dims == ("lat", "lon")
+        assert (np.isnan(found["mean"].values) == np.isnan(height)).all()
+        one = pd.DataFrame({"lon": [3.0], "lat": [2.0], "height": [height[1, 3]]})
+        close(found["mean"].sel(lat=2.0, lon=3.0), model.predict(one).iloc[0], 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("written", "months"),
+    [
+        (lambda t: t.strftime("%Y-%m-%d"), False),
+        (lambda t: t.strftime("%Y-%m-%dT%H:%M:%SZ"), False),
+        (lambda t: t.strftime("%Y%m%d").astype(int), False),
+        (lambda t: t.strftime("%Y/%m/%d"), False),
+        (lambda t: t.strftime("%Y-%m"), True),
+        (lambda t: t.strftime("%Y%m").astype(int), True),
+    ],
+)
+def test_dates_are_read_and_come_back(written, months, shiftnp):
+    rng = np.random.default_rng(0)
+    times = pd.date_range("1958-03-01", periods=25, freq="MS") + pd.to_timedelta(0 if months else 28, unit="D")
+    data = pd.DataFrame({"date": written(times), "co2": rng.normal(size=25)})
+    data.to_csv("co2.csv", index=False)
+    code, _, err = shiftnp(*predict("co2.csv", "--grid", "11", "--out", "curve.nc", x=("date",), y=("co2",)))
+    assert code == 0, err
+    with xr.open_dataset("curve.nc", engine="h5netcdf") as found:
+        assert found["date"].dtype.kind == "M"
+        ends = found["date"].values[[0, -1]]
+        assert (np.abs(ends - times[[0, -1]].values) < np.timedelta64(1, "s")).all()
+    data.iloc[:3][["date"]].to_csv("points.csv", index=False)
+    code, _, err = shiftnp(*predict("co2.csv", "--at", "points.csv", "--out", "at.csv", x=("date",), y=("co2",)))
+    assert code == 0, err
+    assert len(pd.read_csv("at.csv")) == 3
+
+
+def test_numbers_are_no_dates():
+    for values, name in (
+        ([178605, 181390, 180561], "x"),  # metres
+        ([178605, 181390, 180561], "date_like"),  # months 05, 90, 61
+        ([202401, 202402], "x"),  # six digits without a name
+        ([20240131, 20241331], "date"),
+        ([1958.24, 1959.5], "year"),
+        ([1958, 1959], "year"),
+        (["a", "b"], "date"),
+    ):
+        column = pd.Series(values)
+        assert parse_dates(column, name) is column
+
+
+def test_axes_show_dates():
+    t = pd.date_range("1958-03-29", periods=40, freq="60D").to_numpy()
+    y = np.zeros(40)
+    one = Prediction(("date",), "co2", {"date": t}, y, {"date": t}, y, y + 1, y - 2, y + 2, ("date",))
+    figure = draw_predictions([one])
+    figure.canvas.draw()
+    (axes,) = figure.axes or figure.subfigs[0].axes
+    assert "1960" in [label.get_text() for label in axes.get_xticklabels()]
+
+
+def test_longitudes_wrap(shiftnp):
+    frame().to_csv("a.csv", index=False)
+    pd.DataFrame({"lon": [1.0, 9.0], "lat": [2.0, 2.0]}).to_csv("at.csv", index=False)
+    for period, same in ((("--period", "lon=8"), True), ((), False)):
+        assert shiftnp(*predict("a.csv", "--at", "at.csv", "--out", "o.csv", "--no-picture", *period))[0] == 0
+        mean = pd.read_csv("o.csv")["mean"]
+        assert (abs(mean[0] - mean[1]) < 1e-5) == same
+
+
+def test_rows_are_selected_and_numbers_declared_missing(shiftnp):
+    data = frame().assign(day=["2020-01-01", "2020-01-02"] * 15, kind=["a", "b"] * 15, number=[1, 2] * 15)
+    data.loc[[0, 2, 4], "temperature"] = -9999
+    data.loc[6, "lat"] = np.nan
+    data.to_csv("a.csv", index=False)
+    for select in ("day=2020-01-01", "kind=a", "number=1"):
+        code, out, err = shiftnp(
+            *predict("a.csv", "--select", select, "--missing", "-9999", "--grid", "2", "--no-picture")
+        )
+        assert code == 0
+        assert out.startswith("points: 11 (lon, lat -> temperature)")
+        assert err == "1 of 15 rows have no lat and are left out.\n"
+    code, _, err = shiftnp(*predict("a.csv", "--grid", "2", "--no-picture"))
+    assert code == 0
+    assert (
+        "'temperature' is -9999 in 3 places, far from all other values: if it means missing, say --missing -9999."
+        in err
+    )
+
+
+class Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.sources, self.text = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.sources += [value for name, value in attrs if name in ("src", "href")]
+        assert tag not in ("script", "link", "iframe")
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.mark.parametrize("dx", [1, 2])
+def test_the_page_is_self_contained_and_names_its_command(dx, shiftnp, tmp_path):
+    frame(30, dx).to_csv("a.csv", index=False)
+    names = ("lon", "lat")[:dx]
+    code, out, _ = shiftnp(*predict("a.csv", "--grid", "9", "--report", "pages/page.html", "--no-picture", x=names))
+    assert code == 0
+    assert out.splitlines()[-1] == str(tmp_path / "pages" / "page.html")
+    page = Page()
+    page.feed((tmp_path / "pages" / "page.html").read_text())
+    assert len(page.sources) == (3 if dx == 1 else 4)
+    assert all(source.startswith("data:image/") for source in page.sources)
+    said = " ".join(page.text)
+    assert "shiftnp predict a.csv --x lon" in said
+    assert "in 90 % intervals" in said
+    assert "could not be drawn" not in said
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        ({"x": ("lonn", "lat")}, 2, "There is no column of a.csv named 'lonn': did you mean 'lon'?"),
+        ({"y": ("Temperatur",)}, 2, "did you mean 'temperature'?"),
+        ({"x": ()}, 2, "Name the inputs with --x: a.csv has the columns lon, lat, temperature, text."),
+        ({"y": ()}, 2, "Name the output with --y"),
+        ({"x": ("lon", "lon")}, 2, "'lon' is named twice"),
+        ({"x": ("lon", "lat", "text", "b")}, 2, "--x takes one to three inputs, got 4"),
+        ({"more": ("--period", "lonn=360")}, 2, "There is no input named 'lonn': did you mean 'lon'?"),
+        ({"more": ("--period", "lon=x")}, 2, "must be a positive number"),
+        ({"more": ("--period", "lon")}, 2, "--period takes name=value, such as lon=360, got 'lon'."),
+        ({"more": ("--grid", "axb")}, 2, "--grid takes numbers of points such as 200x200, got 'axb'."),
+        ({"more": ("--grid", "2x2x2")}, 2, "--grid takes 2 numbers, for lon, lat, got 2x2x2."),
+        ({"more": ("--grid", "2", "--at", "a.csv")}, 2, "give --at or --grid, not both."),
+        ({"more": ("--quantiles", "5")}, 2, "quantiles must be between 0 and 1"),
+        ({"more": ("--out", "map.tif")}, 2, "map.tif must end in .csv, .tsv, .parquet, .nc or .zarr"),
+        ({"more": ("--out", "a.csv")}, 2, "a.csv is read: write to another file."),
+        ({"more": ("--select", "txt=1")}, 2, "did you mean 'text'?"),
+        ({"more": ("--select", "text=1")}, 1, "a.csv has no row with text=1."),
+        ({"more": ("--at", "nothing.csv")}, 1, "No file nothing.csv"),
+        ({"more": ("--at", "b.csv")}, 1, "There is no column of b.csv named 'lon': did you mean 'long'?"),
+        ({"x": ("lon", "text")}, 1, "Column 'text' of a.csv must hold numbers or dates (such as 2024-01-31), has 'b'"),
+        ({"y": ("text",)}, 1, "Column 'text' of a.csv must hold numbers, has 'b': convert it."),
+        ({"file": "c.csv"}, 1, "No file c.csv"),
+        ({"file": "b.csv", "x": ("long",), "y": ("empty",)}, 1, "b.csv has no row with all of long and any of empty."),
+        ({"file": "d.nc"}, 1, "d.nc is neither NetCDF nor Zarr"),
+        ({"more": ("--weights", "nowhere")}, 1, "nowhere is not a folder of pretrained weights"),
+        ({"more": ("--out", "a.csv/map.nc")}, 2, "a.csv/map.nc cannot be written, because"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_leave_no_file(more, code, message, shiftnp, tmp_path):
+    frame().assign(text="b").to_csv("a.csv", index=False)
+    pd.DataFrame({"long": [1.0, 2.0], "empty": [None, None]}).to_csv("b.csv", index=False)
+    (tmp_path / "d.nc").write_text("nothing")
+    before = sorted(tmp_path.iterdir())
+    names = {"x": more.get("x", ("lon", "lat")), "y": more.get("y", ("temperature",))}
+    args = [*predict(more.get("file", "a.csv"), *more.get("more", ()), **names)]
+    for option, chosen in names.items():
+        if not chosen:
+            args.remove(f"--{option}")
+    found, out, err = shiftnp(*args)
+    assert found == code, err
+    assert message in err
+    assert out == ""
+    assert err.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_without_weights_the_option_is_named(shiftnp, monkeypatch, tmp_path):
+    from shiftnp.regressor import weights
+
+    monkeypatch.setattr(weights, "SHIPPED", tmp_path)
+    frame().to_csv("a.csv", index=False)
+    code, _, err = shiftnp("predict", "a.csv", "--x", "lon", "lat", "--y", "temperature")
+    assert code == 1
+    assert "no pretrained weights for 2 inputs: name a folder with --weights" in err
+
+
+@pytest.mark.parametrize("name", ["map.nc", "map.zarr", "map.csv", "map.png", "page.html"])
+def test_a_failed_write_keeps_the_old_file(name, shiftnp, monkeypatch, tmp_path):
+    frame().to_csv("a.csv", index=False)
+    out = name if name.startswith("map.") and name != "map.png" else "map.csv"
+    args = predict("a.csv", "--grid", "3", "--out", out, "--report", "page.html")
+    assert shiftnp(*args)[0] == 0
+    target = tmp_path / name
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    where = {"map.nc": xr.Dataset, "map.zarr": xr.Dataset, "map.csv": pd.DataFrame}
+    if name in where:
+        monkeypatch.setattr(where[name], {"nc": "to_netcdf", "rr": "to_zarr", "sv": "to_csv"}[name[-2:]], full)
+    elif name == "map.png":
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    else:
+        monkeypatch.setattr("pathlib.Path.write_text", full)
+    code, _, err = shiftnp(*args)
+    assert code == 1
+    assert f"{name} cannot be written (No space left on device)." in err
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after.keys() == before.keys()
+    inside = [path for path in before if path == target or target in path.parents]
+    assert inside
+    assert all(after[path] == before[path] for path in inside)
+
+
+def test_an_interrupted_write_leaves_nothing(monkeypatch, tmp_path):
+    def stop(self, path, **_):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", stop)
+    with pytest.raises(KeyboardInterrupt):
+        results.write_field(tmp_path / "map.nc", xr.Dataset())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_arguments_the_first_commands_are_shown(shiftnp):
+    code, out, _ = shiftnp()
+    assert (code, out) == (0, FIRST + "\n")
+    assert len(re.findall(r"^  shiftnp \w+", out, re.M)) == 5
+    commands = re.findall(r"^  shiftnp (\w+)", out, re.M)
+    for command in commands:
+        assert shiftnp(command, "--help")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("a,b\n1,2\n", (",", ".", 0, "utf-8-sig")),
+        ("# about, this\n# and; that\na;b\n1,5;2\n", (";", ",", 2, "utf-8-sig")),
+        ("a;b,c\n1;2\n3;4\n", (";", ".", 0, "utf-8-sig")),
+        ('"a,b";c\n1.5;2\n', (";", ".", 0, "utf-8-sig")),
+        ("a|b\n1|2\n", ("|", ".", 0, "utf-8-sig")),
+        ("température\n1\n", (",", ".", 0, "latin-1")),
+    ],
+)
+def test_the_form_of_text_is_found(text, form, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(text.encode("latin-1"))
+    assert tuple(text_form(path)) == form
