@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 
 from shiftnp.metrics import COVERAGE
-from shiftnp.regressor.estimator import Regressor
 from shiftnp.regressor.distribution import distribution
+from shiftnp.regressor.estimator import Regressor
 from shiftnp.regressor.mixture import Mixture
 from shiftnp.regressor.tiles import split
 
