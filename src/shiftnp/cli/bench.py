@@ -18,9 +18,10 @@ class Bench:
     train: time of a training step of every model of the paper, relative to the TNP, and the paper's ratios.
     attention: time, memory and accuracy of the MLP kernel, as a plain formula and tiled, and of the rotary kernel.
     scale: time and memory of a local and a pseudo-token model for up to 100,000 context points and a million targets.
+    sample: time of joint samples of 100 functions at 100 targets, exact and in steps.
     """
 
-    what: Positional[Literal["train", "attention", "scale"]]
+    what: Positional[Literal["train", "attention", "scale", "sample"]]
     """The benchmark."""
     preset: Literal["laptop", "paper"] = "laptop"
     """For train: both presets have the paper's sizes, as nothing is trained."""
@@ -44,6 +45,11 @@ class Bench:
 
             result = attention.measure(self.repeats or 5, self.seed)
             table = attention.table(result)
+        elif self.what == "sample":
+            from shiftnp.bench import sample
+
+            result = sample.measure(seed=self.seed)
+            table = sample.table(result)
         else:
             from shiftnp.bench import scale
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 
 from shiftnp._arguments import check_type
+from shiftnp._machine import processor
+from shiftnp.batch import Batch
 from shiftnp.models import NeuralProcess
 from shiftnp.runs.run import STATE, Run
-from shiftnp.runs.step import make_optimiser, update, update_average
+from shiftnp.runs.step import low_precision_is_faster, make_optimiser, update, update_average
 from shiftnp.runs.tensors import check_tensors
 
 COUNTERS = {"step": int, "skipped": int, "seconds": float, "threads": int, "losses": list[float]}
+CHOSEN: dict[str, Any] = {"bf16": bool | None, "processor": str | None}
 
 
 @dataclass
@@ -31,6 +34,8 @@ class TrainingState:
         seconds: training time before this process.
         threads: number of threads of torch in the process that saved the state.
         losses: losses since the last entry in `metrics.jsonl`.
+        bf16: whether bfloat16 was faster than float32 on `processor`, if the run's precision asks for it (None: not
+            measured). Runs that are resumed on the same kind of processor thus go on in the same precision.
     """
 
     model: NeuralProcess
@@ -42,6 +47,8 @@ class TrainingState:
     seconds: float = 0.0
     threads: int = field(default_factory=torch.get_num_threads)
     losses: list[float] = field(default_factory=list)
+    bf16: bool | None = None
+    processor: str | None = None
 
     @staticmethod
     def of(run: Run, device: torch.device) -> TrainingState:
@@ -67,6 +74,9 @@ class TrainingState:
             check_type(name, counters[name], hint)
         if min(counters[name] for name in ("step", "skipped", "seconds", "threads")) < 0:
             raise ValueError("a counter is negative")
+        chosen = {name: saved.get(name) for name in CHOSEN}  # not in older states
+        for name, hint in CHOSEN.items():
+            check_type(name, chosen[name], hint)
         weights = {"model": self.model} | ({} if self.average is None else {"average": self.average})
         for name, model in weights.items():
             check_tensors(saved[name], model.state_dict())
@@ -85,11 +95,22 @@ class TrainingState:
             }
         self.step, self.skipped, self.threads = counters["step"], counters["skipped"], counters["threads"]
         self.seconds, self.losses = float(counters["seconds"]), list(counters["losses"])
+        self.bf16, self.processor = chosen["bf16"], chosen["processor"]
 
     @property
     def eval_model(self) -> NeuralProcess:
         """The model that is validated and saved: the one with the EMA of the weights, if there is an EMA."""
         return self.model if self.average is None else self.average
+
+    def choose_precision(self, run: Run, batch: Callable[[], Batch]) -> bool | None:
+        """Whether bfloat16 is used: what the state says for this processor, else what is measured on a batch. None: the
+        run's precision is float32."""
+        precision, here = run.config.training.precision, processor()
+        if precision == "float32":
+            return None
+        if self.bf16 is None or self.processor != here:
+            self.bf16, self.processor = low_precision_is_faster(self.model, batch(), precision), here
+        return self.bf16
 
     def update(self, run: Run, optimiser: torch.optim.Optimizer) -> None:
         """One step of the optimiser and of the EMA. `optimiser` may be a wrapper of the state's own."""
@@ -110,6 +131,8 @@ class TrainingState:
             "model": self.model.state_dict(),
             "moments": {name: entry for name, entry in moments.items() if entry},
         }
+        if self.bf16 is not None:
+            saved |= {"bf16": self.bf16, "processor": self.processor}
         return saved if self.average is None else {**saved, "average": self.average.state_dict()}
 
 
