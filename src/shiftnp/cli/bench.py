@@ -27,6 +27,8 @@ class Bench:
     """For train: both presets have the paper's sizes, as nothing is trained."""
     repeats: int | None = None
     """For train and attention: number of steps of each model. Default: 20 and 5."""
+    longest: float = 30.0
+    """For sample: CPU seconds above which a time is scaled from that of few functions."""
     seed: int = 0
     """Random seed of weights and data."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
@@ -48,7 +50,7 @@ class Bench:
         elif self.what == "sample":
             from shiftnp.bench import sample
 
-            result = sample.measure(seed=self.seed)
+            result = sample.measure(seed=self.seed, longest=self.longest)
             table = sample.table(result)
         else:
             from shiftnp.bench import scale
