@@ -232,8 +232,8 @@ class NeuralProcess(nn.Module, ABC):
 
         Args:
             generator: random generator; samples also depend on `chunk`. None: torch's global generator.
-            steps: number of steps. None: one for each target, which is exact. 16 are close to that on GPs, 8 are
-                faster; with few context points more are needed than with many.
+            steps: number of steps. None: one for each target, which is exact. On GPs with 20 context points 4 steps
+                lose about 0.01 nats per target; with 4 points 16 steps do.
             chunk: functions sampled at once; bounds memory. None: 64, and fewer for large contexts.
         """
         if n < 1 or (steps is not None and steps < 1) or (chunk is not None and chunk < 1):
