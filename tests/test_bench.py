@@ -8,7 +8,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from shiftnp.bench import train
+from shiftnp.bench import sample, train
 from shiftnp.bench.train import measure, table
 from shiftnp.experiments.base import Row
 
@@ -94,3 +94,18 @@ def test_no_repeats_are_refused():
         measure(ROWS, "laptop", repeats=0)
     with pytest.raises(ValueError, match="must be at least 1, got 0 and 2"):
         measure((), "laptop", repeats=2)
+
+
+def test_joint_samples():
+    rows = {"rotary": {**SMALL, "kernel": "rotary"}, "mlp": {**SMALL, "kernel": "mlp"}}
+    result = sample.measure(3, 4, 5, steps=(2, None), quiet=True, rows=rows)
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert result["finished"]
+    for entry in result["models"].values():
+        assert [row["steps"] for row in entry["draws"]] == [2, None]
+        assert all(row["cpu_seconds"] > 0 and row["measured_functions"] == 3 for row in entry["draws"])
+    assert sample.table(result).row_count == 4
+    scaled = sample.measure(30, 2, 3, steps=(2,), longest=0.0, quiet=True, rows=rows)
+    assert all(row["measured_functions"] == sample.FEW for entry in scaled["models"].values() for row in entry["draws"])
+    with pytest.raises(ValueError, match="functions"):
+        sample.measure(0)

@@ -462,18 +462,18 @@ def test_prediction_leaves_global_random_state_alone(variant):
     st.integers(0, 3),
     st.integers(1, 4),
     st.integers(1, 3),
-    st.integers(1, 3),
+    st.sampled_from([None, 1, 2, 9]),
     st.sampled_from([1, 2, 64]),
     st.booleans(),
 )
-def test_samples(variant, nc, nt, n, block, chunk, masked):
+def test_samples(variant, nc, nt, n, steps, chunk, masked):
     model = make(variant, 1, 2)
     batch = random_batch(nc=nc, nt=nt, dy=2)
     mask = torch.ones(2, nc, dtype=torch.bool).index_fill_(1, torch.arange(min(nc, 1)), False) if masked else None
 
     def draw():
         g = torch.Generator().manual_seed(5)
-        return model.sample(batch.xc, batch.yc, batch.xt, n, g, mask=mask, block=block, chunk=chunk)
+        return model.sample(batch.xc, batch.yc, batch.xt, n, g, mask=mask, steps=steps, chunk=chunk)
 
     functions = draw()
     assert functions.shape == (n, 2, nt, 2)

@@ -103,6 +103,7 @@ def test_bf16_pays_where_it_measures_faster(seconds, monkeypatch):
 
     def counted(a, b, out):
         now[0] += seconds if a.dtype == torch.bfloat16 else 1.0
+        assert a.dtype == b.dtype == out.dtype
         return product(a, b, out=out)
 
     monkeypatch.setattr(torch, "mm", counted)
@@ -120,6 +121,7 @@ def test_emulated_products_are_measured_once_and_with_few_rows(monkeypatch):
     def counted(a, b, out):
         calls.append(a.shape)
         now[0] += 26.0 if a.dtype == torch.bfloat16 else 1.0
+        return out
 
     monkeypatch.setattr(torch, "mm", counted)
     monkeypatch.setattr(time, "process_time", lambda: now[0])
@@ -129,6 +131,23 @@ def test_emulated_products_are_measured_once_and_with_few_rows(monkeypatch):
     assert calls == [(64, 128)] * 2 * each
     assert not precision.bf16_pays(CPU, 64)
     assert calls[2 * each :] == [(64, 64)] * 2 * each
+
+
+def test_products_have_the_size_at_hand(monkeypatch):
+    """bfloat16 that pays for many rows only, as its conversions cost more than few rows gain."""
+    sizes = []
+    monkeypatch.setattr(
+        precision, "gain", lambda width, rows: sizes.append((width, rows)) or (2.0 if rows > 512 else 0.9)
+    )
+    monkeypatch.setattr(precision, "runs", lambda: True)
+    precision.measured.cache_clear()
+    assert precision.bf16_pays(CPU, 128)
+    assert precision.bf16_pays(CPU, 128, 10**6)  # no more than a tile
+    assert precision.bf16_pays(CPU, 120, 700)
+    assert not precision.bf16_pays(CPU, 128, 300)  # 512 rows
+    assert not precision.bf16_pays(CPU, 128, 1)
+    assert [rows for _, rows in sizes if rows > 64] == [4096, 1024, 512]
+    precision.measured.cache_clear()
 
 
 def test_with_amx_another_process_tries_first(monkeypatch):

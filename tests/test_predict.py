@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import json
 import math
 
@@ -12,7 +11,6 @@ import pytest
 import torch
 
 from conftest import random_batch, small_model
-from shiftnp.attention import tiled
 from shiftnp.bench import scale
 from shiftnp.models import MODELS, prediction
 from shiftnp.nn import transformer
@@ -135,16 +133,53 @@ def test_training_mode_and_progress(capsys):
     assert capsys.readouterr().out == ""
 
 
-# --- one encoding is enough, and never an old one --------------------------------------------------------------------
+# --- an encoded context in place of the context ----------------------------------------------------------------------
 
 
-def test_context_is_encoded_once(counted):
+@pytest.mark.parametrize("name", MODELS)
+def test_encoded_contexts(name):
+    model = small_model(name, dx=2, dy=2)
+    mask = torch.arange(9).expand(2, -1) < torch.tensor([[9], [4]])
+    encoded, expected = model.encode(*CONTEXT, mask), model(*CONTEXT, BATCH.xt, mask)
+    for xt in (BATCH.xt, BATCH.xt.numpy()):
+        result = model.predict(encoded, xt=xt, chunk=4)
+        torch.testing.assert_close(torch.as_tensor(result.mean), expected.mean)
+        torch.testing.assert_close(torch.as_tensor(result.std), expected.stddev)
+
+
+def test_an_encoded_context_is_not_encoded_again(counted):
     model, calls = counted
-    first = model.predict(*CONTEXT, BATCH.xt, chunk=4)
-    again = model.predict(*CONTEXT, BATCH.xt[:, :3])
-    model.predict(*(t.numpy() for t in (*CONTEXT, BATCH.xt)))
-    assert len(calls) == 1
-    torch.testing.assert_close(again.mean, first.mean[:, :3])
+    encoded = model.encode(*CONTEXT)
+    embed, memory = model.embed_context, encoded.memory
+    model.embed_context = lambda c: calls.append(2) or embed(c)
+    for xt in (BATCH.xt, BATCH.xt[:, :3]):
+        model.predict(encoded, xt=xt)
+        model.decode(encoded, xt)
+    assert calls == [1]
+    assert encoded.memory is memory
+    model.predict(*CONTEXT, BATCH.xt, chunk=4)
+    model.predict(*CONTEXT, BATCH.xt, chunk=4)  # nothing is remembered behind the caller's back
+    assert calls == [1, 1, 2, 1, 2]
+
+
+def test_one_encoded_data_set_needs_no_batch_dimension():
+    model = small_model("te-tnp", dx=2, dy=2)
+    encoded = model.encode(BATCH.xc[:1], BATCH.yc[:1])
+    one, batched = model.predict(encoded, xt=BATCH.xt[0]), model.predict(encoded, xt=BATCH.xt[:1])
+    assert one.mean.shape == (23, 2)
+    assert torch.equal(one.mean, batched.mean[0])
+    several = model.encode(*CONTEXT)
+    for bad, message in (
+        (lambda: model.predict(several, xt=BATCH.xt[0]), "^xt must have shape"),
+        (lambda: model.predict(several, xt=BATCH.xt[:1]), "^xt must hold as many tasks"),
+        (lambda: model.predict(several), "^xt must be"),
+        (lambda: model.predict(several, BATCH.yc, BATCH.xt), "^yc and mask"),
+        (lambda: model.predict(several, xt=BATCH.xt, mask=torch.ones(2, 9, dtype=torch.bool)), "^yc and mask"),
+        (lambda: copy.deepcopy(model).predict(several, xt=BATCH.xt), "^xc was encoded by another model"),
+        (lambda: model.predict(BATCH.xc, xt=BATCH.xt), "^yc must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bad()
 
 
 def step(model):
@@ -153,63 +188,20 @@ def step(model):
     optimiser.step()
 
 
-CHANGES = {
-    "values": lambda model, xc, yc, mask: yc[0, 0].add_(1),
-    "values, unnoticed by torch": lambda model, xc, yc, mask: np.add(yc.numpy(), 1, out=yc.numpy()),
-    "places": lambda model, xc, yc, mask: xc.mul_(0.9),
-    "mask": lambda model, xc, yc, mask: mask[0, :5].logical_not_(),
-    "training": lambda model, xc, yc, mask: step(model),
-    "weights": lambda model, xc, yc, mask: next(model.parameters()).data.mul_(1.5),
-    "other weights": lambda model, xc, yc, mask: model.load_state_dict(
-        small_model("te-tnp", dx=2, dy=2, radius=1.0, seed=1).state_dict()
-    ),
-    "precision": lambda model, xc, yc, mask: model.float(),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_nothing_is_stale(counted, change):
-    model, calls = counted
-    xc, yc, mask = BATCH.xc.clone(), BATCH.yc.clone(), torch.ones(2, 9, dtype=torch.bool)
-    before = model.predict(xc, yc, BATCH.xt, mask=mask)
-    CHANGES[change](model, xc, yc, mask)
-    calls.clear()
-    after = model.predict(xc, yc, BATCH.xt, mask=mask)
-    assert len(calls) == 1
-    expected = model(xc, yc, BATCH.xt, mask)
-    assert torch.equal(after.mean, expected.mean)
-    assert torch.equal(after.std, expected.stddev)
-    assert not torch.equal(after.mean, before.mean.to(after.mean.dtype)) or change == "precision"
-
-
-def test_precision_of_autocast_is_part_of_what_is_remembered(counted):
-    model, calls = counted
-    model.float().predict(*CONTEXT, BATCH.xt)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        model.predict(*CONTEXT, BATCH.xt)
-    assert len(calls) == 2
-
-
-def test_so_is_that_of_the_networks_of_pairs(counted, monkeypatch):
-    monkeypatch.setattr(tiled, "LOW_PRECISION", True)
-    model, calls = counted
-    model.float().predict(*CONTEXT, BATCH.xt)
-    with tiled.low_precision():
-        model.predict(*CONTEXT, BATCH.xt)
-    assert len(calls) == 2
-
-
-def test_models_remember_for_themselves_and_do_not_live_longer():
+@pytest.mark.parametrize(
+    "change", [step, lambda m: m.load_state_dict(m.state_dict()), lambda m: m.float()], ids=["step", "load", "float"]
+)
+def test_an_encoded_context_is_refused_after_a_change_of_weights(change):
     model = small_model("te-tnp", dx=2, dy=2)
-    model.predict(*CONTEXT, BATCH.xt)
-    other = copy.deepcopy(model)
-    next(other.parameters()).data.mul_(2)
-    assert not torch.equal(other.predict(*CONTEXT, BATCH.xt).mean, model.predict(*CONTEXT, BATCH.xt).mean)
-    gc.collect()
-    n = len(prediction.LAST.results)
-    del model, other
-    gc.collect()
-    assert len(prediction.LAST.results) == n - 2
+    encoded = model.encode(*CONTEXT)
+    change(model)
+    for use in (
+        lambda: model.predict(encoded, xt=BATCH.xt),
+        lambda: model.decode(encoded, BATCH.xt),
+        lambda: encoded.update(BATCH.xt, BATCH.yt),
+    ):
+        with pytest.raises(ValueError, match="has changed since this context was encoded"):
+            use()
 
 
 def test_default_chunk_bounds_pairs():

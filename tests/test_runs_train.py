@@ -15,7 +15,9 @@ import pytest
 import torch
 from filelock import FileLock
 
+from shiftnp._machine import processor
 from shiftnp.metrics import log_likelihood
+from shiftnp.runs import step as step_module
 from shiftnp.runs.config import RunConfig, Training
 from shiftnp.runs.run import Run
 from shiftnp.runs.step import loss, make_optimiser, train_step
@@ -167,6 +169,52 @@ def test_where_bf16_does_not_pay_it_is_float32_and_says_so(precision, tmp_path, 
     said = " ".join(capsys.readouterr().out.split())
     assert (f"so --precision {precision} is float32." in said) == (precision != "float32")
     assert run.metrics()[-1]["valid"] == expected
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_whole_steps_decide_between_bf16_and_float32(faster, monkeypatch):
+    """With a clock that counts a pass in float32 as one second."""
+    now, run = [0.0], Run(Path(), changed(precision="bf16"))
+    model, batch = run.new_model(), next(iter(Stream(run.task, 4, 0)))
+    compute = step_module.loss
+
+    def counted(*args, pays):
+        now[0] += (0.5 if faster else 0.95) if pays else 1.0
+        return compute(*args, pays=pays)
+
+    monkeypatch.setattr(step_module, "loss", counted)
+    monkeypatch.setattr(step_module.tiled, "bf16_pays", lambda *a: True)
+    monkeypatch.setattr("time.process_time", lambda: now[0])
+    assert step_module.low_precision_is_faster(model, batch, "bf16") is faster
+    assert all(p.grad is None for p in model.parameters())
+    monkeypatch.setattr(
+        step_module.tiled, "bf16_pays", lambda *a: False
+    )  # products alone are slower: steps are not tried
+    now[0] = 0.0
+    assert not step_module.low_precision_is_faster(model, batch, "bf16")
+    assert now[0] == 0.0
+
+
+def test_a_run_goes_on_in_its_precision_on_the_same_kind_of_processor(tmp_path, monkeypatch):
+    monkeypatch.setattr("shiftnp.runs.state.low_precision_is_faster", lambda *a: True)
+    whole = trained(tmp_path / "whole", changed(precision="bf16-pairs", steps=6))
+    part = trained(tmp_path / "part", changed(precision="bf16-pairs", steps=3))
+    assert part.state()["bf16"] is True
+    assert part.state()["processor"] == processor()
+    monkeypatch.setattr("shiftnp.runs.state.low_precision_is_faster", lambda *a: pytest.fail("measured again"))
+    longer = part.extend(6)
+    train(longer, gap=False, quiet=True)
+    for a, b in zip(longer.model().parameters(), whole.model().parameters(), strict=True):
+        assert torch.equal(a, b)
+    monkeypatch.setattr("shiftnp.runs.state.processor", lambda: "an abacus")
+    monkeypatch.setattr("shiftnp.runs.state.low_precision_is_faster", lambda *a: False)
+    train(longer.extend(7), gap=False, quiet=True)
+    assert longer.state()["bf16"] is False
+    assert longer.state()["processor"] == "an abacus"
+
+
+def test_runs_in_float32_say_nothing_of_processors(tmp_path):
+    assert not {"bf16", "processor"} & trained(tmp_path / "run").state().keys()
 
 
 def test_tensorboard_on_request(tmp_path):

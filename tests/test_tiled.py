@@ -118,6 +118,21 @@ def test_half_precision_only_where_it_pays(monkeypatch):
             assert tiled.uses_low_precision(here, 8) is pays
 
 
+def test_a_decision_is_not_measured_again(monkeypatch):
+    monkeypatch.setattr(tiled, "bf16_pays", lambda *a: pytest.fail("measured"))
+    here = torch.device("cpu")
+    for pays in (True, False):
+        with tiled.low_precision(pays):
+            assert tiled.uses_low_precision(here, 8) is pays
+        with precision_context("bf16", here, 8, pays):
+            assert torch.is_autocast_enabled("cpu") is pays
+            assert tiled.uses_low_precision(here, 8) is pays
+        with precision_context("bf16-pairs", here, 8, pays):
+            assert not torch.is_autocast_enabled("cpu")
+            assert tiled.uses_low_precision(here, 8) is pays
+    assert not tiled.uses_low_precision(here, 8)
+
+
 @pytest.mark.parametrize("options", [{}, {"radius": 1.0}, {"period": 16.0}, {"location_update": False}])
 @pytest.mark.parametrize("name", ["te-tnp", "te-pt-tnp"])
 def test_models_use_it(name, options, monkeypatch):

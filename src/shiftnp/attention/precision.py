@@ -25,22 +25,27 @@ GAIN = 1.1
 TRIAL = "import torch; a = torch.ones(256, 256, dtype=torch.bfloat16); a @ a"
 
 
-def bf16_pays(device: torch.device, width: int) -> bool:
-    """Whether matrix products with a `[width, width]` matrix are faster in bfloat16 than in float32 on that device.
+def bf16_pays(device: torch.device, width: int, rows: int | None = None) -> bool:
+    """Whether an MLP of that width, applied to so many rows, is faster in bfloat16 than in float32 on that device.
 
-    On a CPU this is measured once per process and power of two of the width, in a few milliseconds.
+    On a CPU this is measured once per process and power of two of the width and of the rows, in a few milliseconds.
+
+    Args:
+        rows: None: as many as a tile of attention has.
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu":
         return True
-    return measured(min(512, max(16, 1 << (width - 1).bit_length())))
+    width = min(512, max(16, 1 << (width - 1).bit_length()))
+    most = ENTRIES // width
+    return measured(width, most if rows is None else min(most, max(FEW_ROWS, 1 << (rows - 1).bit_length())))
 
 
 @cache
-def measured(width: int) -> bool:
+def measured(width: int, rows: int) -> bool:
     """Whether bfloat16 is faster on this CPU. A few rows are timed first: emulated, all rows would take seconds."""
-    return runs() and gain(width, FEW_ROWS) > 0.1 and gain(width, ENTRIES // width) > GAIN
+    return runs() and gain(width, FEW_ROWS) > 0.1 and gain(width, rows) > GAIN
 
 
 @cache
@@ -52,7 +57,8 @@ def runs() -> bool:
 
 
 def gain(width: int, rows: int) -> float:
-    """Speed-up of a matrix product `[rows, width] @ [width, width]` in bfloat16 over float32.
+    """Speed-up in bfloat16 over float32 of a hidden layer with `width` units, applied to so many rows: matrix product,
+    ReLU, and the conversion of inputs and outputs, which are float32.
 
     CPU time is measured, because wall-clock time depends on the load of the machine.
     """
@@ -63,7 +69,7 @@ def gain(width: int, rows: int) -> float:
         for i in range(REPEATS + 1):
             for dtype, (a, b, out) in operands.items():
                 start = time.process_time()
-                torch.mm(a, b, out=out)
+                torch.mm(a.to(dtype), b, out=out).relu_().float()
                 if i > 0:  # the first product is a warm-up
                     best[dtype] = min(best[dtype], time.process_time() - start)
     return best[torch.float32] / max(best[torch.bfloat16], 1e-9)
@@ -71,5 +77,5 @@ def gain(width: int, rows: int) -> float:
 
 def operands_of(width: int, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """The factors of a matrix product to time, and an output buffer."""
-    a = torch.ones(rows, width, dtype=dtype)
-    return a, torch.ones(width, width, dtype=dtype), torch.empty_like(a)
+    a = torch.ones(rows, width)
+    return a, torch.ones(width, width, dtype=dtype), torch.empty_like(a, dtype=dtype)

@@ -36,16 +36,22 @@ LARGEST_TILE = {"cpu": 1 << 14, "cuda": 1 << 18}
 LOW_PRECISION: bool | None = None
 """Whether the pairwise MLPs use bfloat16 where it is allowed (None: where it measures faster than float32)."""
 _allowed = ContextVar("_allowed", default=False)
+_decided: ContextVar[bool | None] = ContextVar("_decided", default=None)
 
 
 @contextmanager
-def low_precision() -> Iterator[None]:
-    """Context manager that allows bfloat16 in the pairwise MLPs, as autocast would, and nowhere else."""
-    before = _allowed.set(True)
+def low_precision(pays: bool | None = None) -> Iterator[None]:
+    """Context manager that allows bfloat16 in the pairwise MLPs, as autocast would, and nowhere else.
+
+    Args:
+        pays: whether it is used, also under autocast. None: where it measures faster than float32.
+    """
+    allowed, decided = _allowed.set(True), _decided.set(pays)
     try:
         yield
     finally:
-        _allowed.reset(before)
+        _allowed.reset(allowed)
+        _decided.reset(decided)
 
 
 def allows_low_precision(device: torch.device) -> bool:
@@ -53,14 +59,17 @@ def allows_low_precision(device: torch.device) -> bool:
     return _allowed.get() or torch.is_autocast_enabled(device.type)
 
 
-def uses_low_precision(device: torch.device, width: int) -> bool:
-    """Whether pairwise MLPs of that width run in bfloat16: it is allowed, and faster than float32."""
-    return allows_low_precision(device) and low_precision_pays(device, width)
+def uses_low_precision(device: torch.device, width: int, pairs: int | None = None) -> bool:
+    """Whether MLPs of that width run in bfloat16 for so many pairs: it is allowed, and faster than float32."""
+    if not allows_low_precision(device):
+        return False
+    decided = _decided.get()
+    return low_precision_pays(device, width, pairs) if decided is None else decided
 
 
-def low_precision_pays(device: torch.device, width: int) -> bool:
-    """Whether matrix products of that width are faster in bfloat16 than in float32 on that device."""
-    return bf16_pays(device, width) if LOW_PRECISION is None else LOW_PRECISION
+def low_precision_pays(device: torch.device, width: int, rows: int | None = None) -> bool:
+    """Whether MLPs of that width are faster in bfloat16 than in float32 on that device, see `bf16_pays`."""
+    return bf16_pays(device, width, rows) if LOW_PRECISION is None else LOW_PRECISION
 
 
 class MLPWeights(NamedTuple):

@@ -18,14 +18,17 @@ class Bench:
     train: time of a training step of every model of the paper, relative to the TNP, and the paper's ratios.
     attention: time, memory and accuracy of the MLP kernel, as a plain formula and tiled, and of the rotary kernel.
     scale: time and memory of a local and a pseudo-token model for up to 100,000 context points and a million targets.
+    sample: time of joint samples of 100 functions at 100 targets, exact and in steps.
     """
 
-    what: Positional[Literal["train", "attention", "scale"]]
+    what: Positional[Literal["train", "attention", "scale", "sample"]]
     """The benchmark."""
     preset: Literal["laptop", "paper"] = "laptop"
     """For train: both presets have the paper's sizes, as nothing is trained."""
     repeats: int | None = None
     """For train and attention: number of steps of each model. Default: 20 and 5."""
+    longest: float = 30.0
+    """For sample: CPU seconds above which a time is scaled from that of few functions."""
     seed: int = 0
     """Random seed of weights and data."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
@@ -44,6 +47,11 @@ class Bench:
 
             result = attention.measure(self.repeats or 5, self.seed)
             table = attention.table(result)
+        elif self.what == "sample":
+            from shiftnp.bench import sample
+
+            result = sample.measure(seed=self.seed, longest=self.longest)
+            table = sample.table(result)
         else:
             from shiftnp.bench import scale
 

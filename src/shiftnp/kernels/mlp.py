@@ -70,5 +70,5 @@ class PairwiseMLPAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         rho = tiled.MLPWeights.of(self.rho.layers)
         phi = None if self.phi is None else tiled.MLPWeights.of(self.phi.layers)
-        low = tiled.uses_low_precision(q.device, len(rho.b1))
+        low = tiled.uses_low_precision(q.device, len(rho.b1), max(1, len(q) * q.shape[2] * k.shape[2]))
         return tiled.attend(q, k, v, at_q, at_k, rho, phi, self.geometry, pairs, low_precision=low)

@@ -63,32 +63,41 @@ def check_targets(xt: Tensor, dx: int, absolute: Sequence[int], tasks: int | Non
     check_locations("xt", xt, absolute)
 
 
-def check_context(xc: Tensor, yc: Tensor, mask: Tensor | None, dx: int, dy: int, absolute: Sequence[int]) -> None:
-    """Raises a ValueError for an invalid context."""
-    check_points("xc", xc, dx)
+def check_context(
+    xc: Tensor,
+    yc: Tensor,
+    mask: Tensor | None,
+    dx: int,
+    dy: int,
+    absolute: Sequence[int],
+    names: tuple[str, str] = ("xc", "yc"),
+) -> None:
+    """Raises a ValueError for an invalid context, whose inputs and outputs the caller knows by these names."""
+    x, y = names
+    check_points(x, xc, dx)
     if mask is not None:
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
             kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
             raise ValueError(f"mask must be a boolean torch.Tensor, True for points and False for padding, got {kind}.")
         if mask.shape != xc.shape[:2]:
             raise ValueError(f"mask must have shape [b, nc] = {tuple(xc.shape[:2])}, got {tuple(mask.shape)}.")
-    check_locations("xc", xc, absolute, mask)
+    check_locations(x, xc, absolute, mask)
     if not isinstance(yc, Tensor) or not yc.is_floating_point():
         kind = yc.dtype if isinstance(yc, Tensor) else type(yc).__name__
-        raise ValueError(f"yc must be a floating-point torch.Tensor, got {kind}; convert it first.")
+        raise ValueError(f"{y} must be a floating-point torch.Tensor, got {kind}; convert it first.")
     if yc.shape != (*xc.shape[:2], dy):
         expected = (*xc.shape[:2], dy)
-        raise ValueError(f"yc must have shape [b, nc, dy] = {expected}, got {tuple(yc.shape)}.")
+        raise ValueError(f"{y} must have shape [b, nc, dy] = {expected}, got {tuple(yc.shape)}.")
     if yc.numel() == 0:
         return
     size = yc.detach().abs().nan_to_num(nan=0.0, posinf=math.inf).amax(-1)
     size = size if mask is None else size.masked_fill(~mask, 0.0)
     largest = float(size.max())
     if math.isinf(largest):
-        raise ValueError("yc holds inf: use NaN for a value that was not observed.")
+        raise ValueError(f"{y} holds inf: use NaN for a value that was not observed.")
     if largest > LARGEST_OUTPUT:
         raise ValueError(
-            f"yc holds {largest:.3g} in size at {_where(size)}: models expect outputs of order one, so standardise"
+            f"{y} holds {largest:.3g} in size at {_where(size)}: models expect outputs of order one, so standardise"
             " them, and use NaN for fill values."
         )
 

@@ -5,18 +5,16 @@ It implements `NeuralProcess.predict`.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Distribution
 
-from shiftnp.attention.tiled import allows_low_precision
+from shiftnp.models.encoded import Encoded, Encoder
 from shiftnp.models.inputs import check_targets
 
 Array = Tensor | np.ndarray
@@ -33,23 +31,15 @@ class Prediction(NamedTuple):
 
 
 @runtime_checkable
-class Predictor(Protocol):
+class Predictor(Encoder, Protocol):
     """The part of a `NeuralProcess` that `predict` uses."""
-
-    dx: int
-    dy: int
-
-    @property
-    def absolute_inputs(self) -> list[int]: ...
 
     @property
     def dtype(self) -> torch.dtype: ...
 
-    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def encode(self, xc: Tensor, yc: Tensor, mask: Tensor | None = None) -> Encoded: ...
 
-    def encode(self, xc: Tensor, yc: Tensor, mask: Tensor | None = None) -> Any: ...
-
-    def decode(self, encoded: Any, xt: Tensor) -> Distribution: ...
+    def decode(self, encoded: Encoded, xt: Tensor) -> Distribution: ...
 
     def target_order(self, memory: Any, xt: Tensor) -> Tensor | None: ...
 
@@ -57,9 +47,9 @@ class Predictor(Protocol):
 @torch.no_grad()
 def predict(
     model: Predictor,
-    xc: Array,
-    yc: Array,
-    xt: Array,
+    xc: Array | Encoded,
+    yc: Array | None,
+    xt: Array | None,
     chunk: int | None,
     out: tuple[Array, Array] | None,
     mask: Array | None,
@@ -68,12 +58,25 @@ def predict(
     """Implements `NeuralProcess.predict`."""
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}.")
-    context = {"xc": to_tensor("xc", xc), "yc": to_tensor("yc", yc)}
-    if mask is not None:
-        context["mask"] = to_tensor("mask", mask)
+    context: dict[str, Tensor] = {}
+    if isinstance(xc, Encoded):
+        if yc is not None or mask is not None:
+            raise ValueError(
+                "yc and mask must be left out with an encoded context, which holds them: predict(encoded, xt=xt)."
+            )
+        if xc.model is not model:
+            raise ValueError("xc was encoded by another model: encode it with the model that is to predict.")
+        tasks = xc.tasks
+    else:
+        context = {"xc": to_tensor("xc", xc), "yc": to_tensor("yc", yc)}
+        if mask is not None:
+            context["mask"] = to_tensor("mask", mask)
+        tasks = len(context["xc"])
     to_tensor("xt", xt[:0] if isinstance(xt, Array) else xt)
-    unbatched = context["xc"].ndim == 2
+    assert xt is not None  # checked by `to_tensor`
+    unbatched = context["xc"].ndim == 2 if context else xt.ndim == 2 and tasks == 1
     if unbatched:
+        tasks = 1
         for name, a in {**context, "xt": xt}.items():
             if a.ndim != 2 - (name == "mask"):
                 raise ValueError(f"{name} must have no batch dimension, as xc has none, got shape {tuple(a.shape)}.")
@@ -81,13 +84,12 @@ def predict(
     if xt.ndim != 3:
         raise ValueError(f"xt must have shape [b, nt, dx], as xc has a batch dimension, got {tuple(xt.shape)}.")
     for _, x in chunks(xt, 1 << 20):  # all targets are checked before anything is computed
-        check_targets(x, model.dx, model.absolute_inputs, len(context["xc"]))
+        check_targets(x, model.dx, model.absolute_inputs, tasks)
     shape = (*xt.shape[:2], model.dy)
     result = room(xt, shape[1:] if unbatched else shape, model.dtype, out)
     device = next(model.parameters()).device
-    context = {name: a.to(device) for name, a in context.items()}
-    encoded = LAST.get(model, context, lambda: model.encode(**context))
-    chunk = default_chunk(encoded.memory, *context["xc"].shape[:2]) if chunk is None else chunk
+    encoded = xc if isinstance(xc, Encoded) else model.encode(**{name: a.to(device) for name, a in context.items()})
+    chunk = default_chunk(encoded.memory, *encoded.xc.shape[:2]) if chunk is None else chunk
     on_disk = any(isinstance(a, np.memmap) for a in (xt, *result))
     order = None if on_disk else chunk_order(model, encoded.memory, xt)
     pieces = ((where, x.to(device)) for where, x in chunks(xt, chunk, order))
@@ -178,40 +180,3 @@ def fill(
                 else:
                     array[:, where] = values.cpu().numpy()
             shown.advance(bar, xt.shape[1])
-
-
-class Last:
-    """Cache of the last result for each module, dropped with the module."""
-
-    def __init__(self) -> None:
-        self.results: WeakKeyDictionary[nn.Module, tuple[bytes, Any]] = WeakKeyDictionary()
-
-    def get(self, module: Any, inputs: Mapping[str, Tensor | None], compute: Callable[[], Any]) -> Any:
-        """`compute()`, or the cached result if neither the inputs nor the weights or precision settings have changed.
-
-        Values are compared by their hash, since torch's version counters do not detect every in-place change.
-        """
-        device = next(module.parameters()).device
-        autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
-        settings = repr((*autocast, allows_low_precision(device), module.training))
-        key = fingerprint({**module.state_dict(), **inputs}, settings)
-        known, result = self.results.get(module, (b"", None))
-        if known != key:
-            self.results.pop(module, None)  # two results would need twice the memory
-            result = compute()
-            self.results[module] = (key, result)
-        return result
-
-
-LAST = Last()
-"""Cache of the context that each model encoded last."""
-
-
-def fingerprint(tensors: Mapping[str, Tensor | None], more: str) -> bytes:
-    """A hash of names, dtypes, devices, shapes and values."""
-    digest = hashlib.blake2b(more.encode(), digest_size=16)
-    for name, t in tensors.items():
-        digest.update(repr((name, None if t is None else (t.dtype, t.device, t.shape))).encode())
-        if t is not None:
-            digest.update(t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.digest()

@@ -88,6 +88,9 @@ class TEPTTNP(NeuralProcess):
     def target_order(self, memory: Memory, xt: Float[Tensor, "1 nt dx"]) -> Int[Tensor, " nt"] | None:
         return memory.order(xt[..., self.tokens.locations])
 
+    def difference(self, a: Float[Tensor, "b n dx"], b: Float[Tensor, " b #n dx"]) -> Float[Tensor, "b n dx"]:
+        return self.tokens.difference(a, b)
+
     @property
     def absolute_inputs(self) -> list[int]:
         return self.tokens.covariates

@@ -76,6 +76,15 @@ class TETNP(NeuralProcess):
     def target_order(self, memory: Memory, xt: Float[Tensor, "1 nt dx"]) -> Int[Tensor, " nt"] | None:
         return memory.order(xt[..., self.tokens.locations])
 
+    def extend_memory(self, memory: Memory, new: Context) -> Memory | None:
+        if self.tokens.geometry.radius is None:
+            return None
+        assert self.hook is None  # hooks look at the whole context and exclude a radius
+        return self.stack.extend(memory, self.tokens.context(new))
+
+    def difference(self, a: Float[Tensor, "b n dx"], b: Float[Tensor, " b #n dx"]) -> Float[Tensor, "b n dx"]:
+        return self.tokens.difference(a, b)
+
     @property
     def receptive_field(self) -> float:
         return (len(self.stack.context) + 1) * self.tokens.geometry.reach

@@ -55,6 +55,19 @@ class Tokens(NamedTuple):
         assert self.x is not None
         return Positions(self.x, self.offset)
 
+    def join(self, new: Tokens) -> Tokens:
+        """These tokens and then others; without a location update so far, the offset of the others is zero."""
+        mask = None
+        if self.mask is not None or new.mask is not None:
+            parts = (t.z.new_ones(t.z.shape[:2], dtype=torch.bool) if t.mask is None else t.mask for t in (self, new))
+            mask = torch.cat([*parts], 1)
+        offset = self.offset
+        if offset is not None:
+            later = offset.new_zeros(*new.z.shape[:2], offset.shape[-1]) if new.offset is None else new.offset
+            offset = torch.cat([offset, later], 1)
+        x = None if self.x is None else torch.cat([self.x, new.positions.x], 1)
+        return self._replace(z=torch.cat([self.z, new.z], 1), x=x, offset=offset, mask=mask)
+
 
 class PlainTokens(nn.Module):
     """Token encoder of a plain model: one MLP of `(x, y, observed)`; at targets `y` and `observed` are zero."""
@@ -127,3 +140,9 @@ class RelativeTokens(nn.Module):
             if self.target_covariates is not None:
                 z = z + self.target_covariates(covariates)
         return Tokens(z, xt[..., self.locations])
+
+    def difference(self, a: Float[Tensor, "b n dx"], b: Float[Tensor, " b #n dx"]) -> Float[Tensor, "b n dx"]:
+        """`a - b`, with locations wrapped along periodic inputs."""
+        d = a - b
+        d[..., self.locations] = self.geometry.wrap(d[..., self.locations])
+        return d

@@ -9,16 +9,17 @@ that the receptive field is finite.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from shiftnp.attention.local import CellList
+from shiftnp.attention.local import SLACK, CellList
 from shiftnp.attention.mask import AttentionMask
-from shiftnp.geometry import Geometry
+from shiftnp.geometry import Geometry, Positions
 from shiftnp.nn.block import Block
 from shiftnp.nn.pseudo import PlainPseudo, RelativePseudo
 from shiftnp.nn.tokens import Tokens
@@ -26,6 +27,8 @@ from shiftnp.nn.tokens import Tokens
 FLAT = Geometry()
 DENSE = 1 << 14
 """Pairs of a task up to which a dense mask is faster than a cell list."""
+MOST_DISTANCES = 1 << 22
+"""Distances between old and new tokens held in memory at once."""
 MakeBlock = Callable[[bool], Block]
 """Makes a new block; the argument says whether a later layer uses the locations of its queries (eq. 8)."""
 
@@ -110,6 +113,60 @@ class FullStack(Stack):
             c = block(c, c, mask)
             memory.layers.append(c)
         return memory
+
+    def extend(self, memory: Memory, new: Tokens) -> Memory:
+        """The memory of a context with more points, for a stack with a radius.
+
+        A new point changes tokens within one radius of it in the first layer, within two in the second, and so on.
+        Only these are computed again, from tokens within one radius more.
+        """
+        start = memory.start.join(new)
+        distance = self.distance(start, new)
+        before, layers = start, []
+        for i, (block, old) in enumerate(zip(self.context, memory.layers, strict=True), 1):
+            q, k = (Selection(distance <= hops * self.geometry.reach * SLACK) for hops in (i, i + 1))
+            before = q.put(old.join(new), block(q(before), k(before), self.mask(q(start), k(start))))
+            layers.append(before)
+        return self.memory(start)._replace(layers=layers)
+
+    def distance(self, t: Tokens, new: Tokens) -> Float[Tensor, "b n"]:
+        """Distance of each token from the nearest new one; infinite at padding."""
+        x, y, dtype = t.positions.x, new.positions.x, torch.promote_types(t.z.dtype, torch.float32)
+        nearest = x.new_full(x.shape[:2], math.inf, dtype=dtype)
+        size = max(1, MOST_DISTANCES // max(1, nearest.numel()))
+        for i in range(0, y.shape[1], size):
+            some = Positions(y[:, i : i + size])
+            d = torch.linalg.vector_norm(self.geometry.displacement(Positions(x), some, dtype), dim=-1)
+            if new.mask is not None:
+                d = d.masked_fill(~new.mask[:, None, i : i + size], math.inf)
+            nearest = torch.minimum(nearest, d.amin(-1))
+        return nearest if t.mask is None else nearest.masked_fill(~t.mask, math.inf)
+
+
+class Selection:
+    """Some tokens of each task, padded to the same number; calling it selects them."""
+
+    def __init__(self, chosen: Bool[Tensor, "b n"]) -> None:
+        count = chosen.sum(1)
+        most = max(1, int(count.max())) if len(count) else 1
+        # Chosen tokens first, in their order.
+        self.rows = (~chosen).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
+        self.valid = torch.arange(most, device=chosen.device) < count[:, None]
+
+    def __call__(self, t: Tokens) -> Tokens:
+        x, offset = (None if v is None else v.take_along_dim(self.rows[..., None], 1) for v in (t.x, t.offset))
+        mask = self.valid if t.mask is None else self.valid & t.mask.take_along_dim(self.rows, 1)
+        return t._replace(z=t.z.take_along_dim(self.rows[..., None], 1), x=x, offset=offset, mask=mask)
+
+    def put(self, t: Tokens, new: Tokens) -> Tokens:
+        """The tokens `t` with the embeddings and offsets of the selected ones replaced."""
+        task, slot = self.valid.nonzero(as_tuple=True)
+        at = task, self.rows[task, slot]
+        offset = t.offset
+        if new.offset is not None:
+            base = new.offset.new_zeros(*t.z.shape[:2], new.offset.shape[-1]) if offset is None else offset
+            offset = base.index_put(at, new.offset[task, slot].to(base.dtype))
+        return t._replace(z=t.z.index_put(at, new.z[task, slot].to(t.z.dtype)), offset=offset)
 
 
 class PerceiverStack(Stack):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from shiftnp._arguments import check_type
+from shiftnp._machine import processor
+from shiftnp.batch import Batch
 from shiftnp.models import NeuralProcess
 from shiftnp.runs.run import STATE, Run
-from shiftnp.runs.step import make_optimiser, update, update_average
+from shiftnp.runs.step import low_precision_is_faster, make_optimiser, update, update_average
 from shiftnp.runs.tensors import check_tensors
 
 
@@ -28,6 +30,7 @@ class Best:
 
 
 COUNTERS = {"step": int, "skipped": int, "seconds": float, "threads": int, "losses": list[float]}
+CHOSEN: dict[str, Any] = {"bf16": bool | None, "processor": str | None}
 
 
 @dataclass
@@ -43,6 +46,8 @@ class TrainingState:
         threads: number of threads of torch in the process that saved the state.
         losses: losses since the last entry in `metrics.jsonl`.
         best: the weights with the best validation; None: the last weights are kept, or there was no validation yet.
+        bf16: whether bfloat16 was faster than float32 on `processor`, if the run's precision asks for it (None: not
+            measured). Runs that are resumed on the same kind of processor thus go on in the same precision.
     """
 
     model: NeuralProcess
@@ -55,6 +60,8 @@ class TrainingState:
     threads: int = field(default_factory=torch.get_num_threads)
     losses: list[float] = field(default_factory=list)
     best: Best | None = None
+    bf16: bool | None = None
+    processor: str | None = None
 
     @staticmethod
     def of(run: Run, device: torch.device) -> TrainingState:
@@ -80,6 +87,9 @@ class TrainingState:
             check_type(name, counters[name], hint)
         if min(counters[name] for name in ("step", "skipped", "seconds", "threads")) < 0:
             raise ValueError("a counter is negative")
+        chosen = {name: saved.get(name) for name in CHOSEN}  # not in older states
+        for name, hint in CHOSEN.items():
+            check_type(name, chosen[name], hint)
         weights = {"model": self.model} | ({} if self.average is None else {"average": self.average})
         for name, model in weights.items():
             check_tensors(saved[name], model.state_dict())
@@ -104,6 +114,7 @@ class TrainingState:
         self.seconds, self.losses = float(counters["seconds"]), list(counters["losses"])
         if "best" in saved:
             self.best = Best(float(saved["best_score"]), saved["best_step"], saved["best"])
+        self.bf16, self.processor = chosen["bf16"], chosen["processor"]
 
     @property
     def eval_model(self) -> NeuralProcess:
@@ -120,6 +131,16 @@ class TrainingState:
         if score > (-math.inf if self.best is None else self.best.score):
             weights = {name: value.detach().cpu().clone() for name, value in self.eval_model.state_dict().items()}
             self.best = Best(score, self.step, weights)
+
+    def choose_precision(self, run: Run, batch: Callable[[], Batch]) -> bool | None:
+        """Whether bfloat16 is used: what the state says for this processor, else what is measured on a batch. None: the
+        run's precision is float32."""
+        precision, here = run.config.training.precision, processor()
+        if precision == "float32":
+            return None
+        if self.bf16 is None or self.processor != here:
+            self.bf16, self.processor = low_precision_is_faster(self.model, batch(), precision), here
+        return self.bf16
 
     def update(self, run: Run, optimiser: torch.optim.Optimizer, part: float | None = None) -> None:
         """One step of the optimiser and of the EMA. `optimiser` may be a wrapper of the state's own."""
@@ -142,6 +163,8 @@ class TrainingState:
         }
         if self.best is not None:
             saved |= {"best": self.best.weights, "best_score": self.best.score, "best_step": self.best.step}
+        if self.bf16 is not None:
+            saved |= {"bf16": self.bf16, "processor": self.processor}
         return saved if self.average is None else {**saved, "average": self.average.state_dict()}
 
 

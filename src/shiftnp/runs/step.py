@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
 from shiftnp.attention import tiled
+from shiftnp.attention.precision import GAIN
 from shiftnp.batch import Batch
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import NeuralProcess
@@ -18,28 +19,65 @@ from shiftnp.runs.config import Precision, Training
 
 
 def loss(
-    model: Callable[..., Distribution], batch: Batch, precision: Precision = "float32", width: int = 128
+    model: Callable[..., Distribution],
+    batch: Batch,
+    precision: Precision = "float32",
+    width: int = 128,
+    pays: bool | None = None,
 ) -> Tensor:
     """Negative log-likelihood per target, averaged over tasks.
 
     Args:
         model: a neural process, or a wrapper of one for several devices.
         precision: see `Training`.
-        width: width of the model, at which bfloat16 must be faster than float32 to be used.
+        width, pays: see `precision_context`.
     """
-    with precision_context(precision, batch.xc.device, width):
+    with precision_context(precision, batch.xc.device, width, pays):
         prediction = model(batch.xc, batch.yc, batch.xt, batch.mask_c)
     return -log_likelihood(prediction, batch.yt, batch.mask_t).mean()
 
 
+@contextlib.contextmanager
 def precision_context(
-    precision: Precision, device: torch.device, width: int = 128
-) -> contextlib.AbstractContextManager[Any]:
-    """Context manager for a forward pass in that precision: bfloat16 only if it is faster for models of that width."""
-    if precision == "bf16-pairs":
-        return tiled.low_precision()
-    pays = precision == "bf16" and tiled.low_precision_pays(device, width)
-    return torch.autocast(device.type, torch.bfloat16, enabled=pays)
+    precision: Precision, device: torch.device, width: int = 128, pays: bool | None = None
+) -> Iterator[None]:
+    """Context manager for a forward pass in that precision: bfloat16 only if it is faster.
+
+    Args:
+        width: width of the model, at which bfloat16 must be faster than float32 to be used.
+        pays: whether bfloat16 is faster, if that is known.
+    """
+    if precision == "float32":
+        with torch.autocast(device.type, torch.bfloat16, enabled=False):
+            yield
+    elif precision == "bf16-pairs":
+        with tiled.low_precision(pays):
+            yield
+    else:
+        pays = tiled.low_precision_pays(device, width) if pays is None else pays
+        with torch.autocast(device.type, torch.bfloat16, enabled=pays), tiled.low_precision(pays):
+            yield
+
+
+def low_precision_is_faster(model: NeuralProcess, batch: Batch, precision: Precision, repeats: int = 2) -> bool:
+    """Whether forward and backward pass take less time in that precision than in float32, on this batch.
+
+    If products of the model's width are not faster, whole steps are not tried: emulated, they would take minutes.
+    """
+    device = batch.xc.device
+    if tiled.LOW_PRECISION is not None or not tiled.low_precision_pays(device, width_of(model)):
+        return bool(tiled.LOW_PRECISION)
+    if device.type != "cpu":
+        return True
+    best = {False: float("inf"), True: float("inf")}
+    for i in range(repeats + 1):
+        for low in best:
+            start = time.process_time()  # wall-clock time depends on the load of the machine
+            value = loss(model, batch, precision, pays=low)
+            torch.autograd.grad(value, [p for p in model.parameters() if p.requires_grad], allow_unused=True)
+            if i > 0:  # the first is a warm-up
+                best[low] = min(best[low], time.process_time() - start)
+    return best[False] > GAIN * best[True]
 
 
 def width_of(model: NeuralProcess) -> int:

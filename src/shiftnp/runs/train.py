@@ -16,7 +16,6 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from shiftnp.attention import tiled
 from shiftnp.batch import Batch
 from shiftnp.models import NeuralProcess
 from shiftnp.runs.config import Training
@@ -81,12 +80,15 @@ def train(
         with log, stop_on_signal() as stop_request:
             if state.threads != torch.get_num_threads():
                 log.print(f"Trained with {state.threads} threads so far, so last digits may change.")
-            if training.precision != "float32" and not tiled.low_precision_pays(fabric.device, width):
+            first = Stream(task, training.batch_size, training.seed)
+            pays = state.choose_precision(run, lambda: next(iter(first)).to(fabric.device))
+            state.bf16 = pays = fabric.broadcast(pays)  # one decision for all processes
+            if pays is False:
                 log.print(f"bfloat16 is not faster than float32 here, so --precision {training.precision} is float32.")
             saved, scores = time.perf_counter(), {"valid": torch.zeros(0)}
             part = training.part(state.step, state.seconds)
             while part < 1:
-                value = loss(module, next(batches).to(fabric.device), training.precision, width)
+                value = loss(module, next(batches).to(fabric.device), training.precision, width, pays)
                 optimiser.zero_grad()
                 fabric.backward(value)
 
