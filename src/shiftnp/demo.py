@@ -137,8 +137,8 @@ def draw(curve: Data, on_curve: Mixture, field: Data, on_field: Mixture, path: P
         draw_map(ax, title, field.x, values, limits) for ax, (title, values) in zip(axes, panels.items(), strict=True)
     ]
     axes[0].set_ylabel("latitude")
-    below.colorbar(images[2], ax=list(axes[:3]), label="air temperature, °C", pad=0.01)
-    below.colorbar(images[3], ax=axes[3], label="°C")
+    below.colorbar(images[2], ax=list(axes[:3]), label="air temperature, °C", pad=0.01, shrink=0.75)
+    below.colorbar(images[3], ax=axes[3], label="°C", shrink=0.75)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
 
