@@ -37,6 +37,19 @@ def test_figures_are_the_measured_ones():
     assert f"{flow['seconds per trajectory']} s on two cores" in README
 
 
+def test_times_of_joint_samples_are_the_measured_ones():
+    found = json.loads((ROOT / "results/sample.json").read_text())
+    text = (ROOT / "docs/sampling.md").read_text()
+    for title, entry in found["models"].items():
+        seconds = [f"{row['cpu_seconds']:.1f}" for row in entry["draws"]]
+        assert f"| {title} | {' | '.join(seconds)} |" in text
+        assert seconds[0] in README
+    lost = json.loads((ROOT / "results/joint-samples.json").read_text())["models"]
+    for entry in lost.values():
+        for case in ("1 steps", "4 steps", "8 steps", "16 steps", "causal buffer"):
+            assert f"{entry[case]['lost']:.3f} ({entry[case]['standard error']:.3f})" in text
+
+
 def test_speeds_are_the_measured_ones():
     attention = json.loads((ROOT / "results/attention.json").read_text())
     steps = {name: entry["median"] for name, entry in attention["steps"].items()}
