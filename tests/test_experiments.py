@@ -15,6 +15,7 @@ from PIL import Image
 
 from shiftnp.baselines import BASELINES
 from shiftnp.experiments import EXPERIMENTS
+from shiftnp.experiments.base import on_task
 from shiftnp.experiments.presets import LAPTOP_SIZE
 from shiftnp.metrics import log_likelihood
 from shiftnp.runs.config import RunConfig
@@ -360,3 +361,15 @@ def test_a_batch_size_as_in_the_preset_overrides_that_of_the_row():
     config = EXPERIMENTS["climate"].configure("te-pt-tnp", preset="paper", training={"batch_size": 16})
     assert config.training.batch_size == 16
     assert config.changes == ("batch_size=16",)
+
+
+def test_tables_have_the_rotary_kernel_and_keep_the_best_weights():
+    path = {"task.path": "t.csv", "task.inputs": ("x",), "task.outputs": ("y",)}
+    config = on_task("table").configure(training={"minutes": 5.0}, settings=path)
+    assert config.model_settings["kernel"] == "rotary"
+    assert config.training.keep == "best"
+    assert "--minutes 5.0" in config.command
+    finer = on_task("table").configure(settings={**path, "kernel.frequencies": 32})
+    assert finer.model_settings["kernel"] == {"name": "rotary", "frequencies": 32}
+    assert on_task("table").configure(settings={**path, "kernel": "mlp"}).model_settings["kernel"] == "mlp"
+    assert on_task("gp-1d").configure().training.keep == "last"

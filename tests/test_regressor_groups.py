@@ -328,7 +328,7 @@ def test_a_gain_at_known_places_alone_is_not_enough(clock, monkeypatch):
         return known, finetune.Gain(new.before, -0.1, 0.01)
 
     monkeypatch.setattr(finetune, "gains", worse_at_new_places)
-    model = fitted(minutes=0.2)
+    model = fitted(minutes=0.1)
     assert model.tuning_.known.gain > 0
     assert not model.tuning_.kept
     assert model.tuning_.ended == "no improvement"  # after half of the time

@@ -90,7 +90,7 @@ def _load(folder: Path, device: str, dtype: torch.dtype, changed: tuple[int, int
         with torch.random.fork_rng(devices=[]):  # initial weights are drawn from the global generator
             model: NeuralProcess = build(choose(name, MODELS, "model"), settings, f"the model {name}")
         tensors, _ = read_tensors(folder / WEIGHTS)
-        expected = model.state_dict()
+        expected = model.to(dtype).state_dict()
         tensors = {key: as_stored(t, expected[key].dtype if key in expected else t.dtype) for key, t in tensors.items()}
         check_tensors(tensors, expected)
     except ValueError as error:

@@ -42,8 +42,8 @@ class Training:
             and saved; None: no EMA.
         precision: bf16: bfloat16 autocast; bf16-pairs: bfloat16 matrix products in the pairwise MLPs only, nearly all
             of the work of the MLP kernel. Weights stay float32.
-        keep: Which weights are saved: the last ones, or those that were best in validation (on the worst of the
-            validation sets, if there are several).
+        keep: Which weights are saved: the last ones, or those that were best in validation (with several validation
+            sets, on the one that has gained least).
         seed: Random seed of the initial weights and of the data.
         log_every: Steps between two entries of the loss in metrics.jsonl.
         valid_every: Steps between two validations.

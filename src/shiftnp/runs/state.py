@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +22,15 @@ from shiftnp.runs.tensors import check_tensors
 
 @dataclass
 class Best:
-    """The weights with the best validation so far."""
+    """The weights with the best validation so far.
 
+    Args:
+        first: mean log-likelihood of each validation set in the first validation.
+        score: gain since then, on the set on which it is smallest.
+        step: number of steps of the weights.
+    """
+
+    first: list[float]
     score: float
     step: int
     weights: dict[str, Tensor]
@@ -97,6 +104,7 @@ class TrainingState:
             check_tensors(saved["best"], self.model.state_dict())
             check_type("best_score", saved["best_score"], float)
             check_type("best_step", saved["best_step"], int)
+            check_type("first_scores", saved["first_scores"], list[float])
         parameters = dict(self.model.named_parameters())
         moments = saved.get("moments", {})  # none before the first update
         for name, entry in moments.items():
@@ -113,7 +121,7 @@ class TrainingState:
         self.step, self.skipped, self.threads = counters["step"], counters["skipped"], counters["threads"]
         self.seconds, self.losses = float(counters["seconds"]), list(counters["losses"])
         if "best" in saved:
-            self.best = Best(float(saved["best_score"]), saved["best_step"], saved["best"])
+            self.best = Best(saved["first_scores"], float(saved["best_score"]), saved["best_step"], saved["best"])
         self.bf16, self.processor = chosen["bf16"], chosen["processor"]
 
     @property
@@ -126,11 +134,16 @@ class TrainingState:
         """The weights to predict with: those with the best validation, if they are kept, else the latest."""
         return self.eval_model.state_dict() if self.best is None else self.best.weights
 
-    def validated(self, score: float) -> None:
-        """Keeps the current weights if their score is the best so far."""
-        if score > (-math.inf if self.best is None else self.best.score):
+    def validated(self, scores: Sequence[float]) -> None:
+        """Keeps the current weights if they are the best so far: their gain since the first validation is larger, on
+        the validation set on which it is smallest. So no set is improved at the cost of another."""
+        if not all(map(math.isfinite, scores)):
+            return
+        first = list(scores) if self.best is None else self.best.first
+        score = min(value - start for value, start in zip(scores, first, strict=True))
+        if self.best is None or score > self.best.score:
             weights = {name: value.detach().cpu().clone() for name, value in self.eval_model.state_dict().items()}
-            self.best = Best(score, self.step, weights)
+            self.best = Best(first, score, self.step, weights)
 
     def choose_precision(self, run: Run, batch: Callable[[], Batch]) -> bool | None:
         """Whether bfloat16 is used: what the state says for this processor, else what is measured on a batch. None: the
@@ -163,6 +176,7 @@ class TrainingState:
         }
         if self.best is not None:
             saved |= {"best": self.best.weights, "best_score": self.best.score, "best_step": self.best.step}
+            saved["first_scores"] = self.best.first
         if self.bf16 is not None:
             saved |= {"bf16": self.bf16, "processor": self.processor}
         return saved if self.average is None else {**saved, "average": self.average.state_dict()}

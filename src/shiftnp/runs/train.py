@@ -121,7 +121,7 @@ def train(
                     scores = {name: validate(eval_model, batches_of, fabric) for name, batches_of in valid.items()}
                     log.valid(state.step, scores, best)
                     if training.keep == "best":
-                        state.validated(min(float(values.mean()) for values in scores.values()))
+                        state.validated([float(values.mean()) for values in scores.values()])
                 log.advance(state.step)
 
             finite = all(bool(values.isfinite().all()) for values in scores.values())
