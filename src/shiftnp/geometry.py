@@ -144,7 +144,9 @@ class Geometry:
         """
         squares: list[Tensor] = []
         for i in range(q.x.shape[-1]):  # one dimension after the other: torch is slow in tensors with few columns
-            at_q, at_k = (Positions(*(None if t is None else t[..., i, None] for t in at)) for at in (q, k))
+            at_q, at_k = (
+                Positions(at.x[..., i, None], None if at.offset is None else at.offset[..., i, None]) for at in (q, k)
+            )
             period = self.period_of(i)
             d = Geometry(None if period is None else (period,)).displacement(at_q, at_k, dtype)[..., 0]
             squares.append((d if period is None else period / math.pi * torch.sin(d * (math.pi / period))).square())

@@ -16,7 +16,7 @@ from shiftnp._optional import import_optional
 from shiftnp._registry import choose
 from shiftnp.regressor import blocks, columns
 from shiftnp.regressor.box import unwrap
-from shiftnp.regressor.columns import Chunked, Columns
+from shiftnp.regressor.columns import Chunked, Columns, Kind
 from shiftnp.regressor.mixture import check_levels
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _chunked(points: Sequence[Float[np.ndarray, " _"]], known: Columns, chunks: 
         raise ValueError(f"chunks must be the size of a block along each input, got {chunks!r} ({error}).") from error
     arrays = tuple(da.from_array(p, (size,)) for p, size in zip(points, sizes, strict=True))
     axes = tuple((j,) for j in range(len(points)))
-    return Chunked(arrays, axes, replace(known, kinds=("number",) * len(points)))
+    numbers: tuple[Kind, ...] = ("number",) * len(points)
+    return Chunked(arrays, axes, replace(known, kinds=numbers))
 
 
 def _written(field: Any, out: Path) -> Any:
