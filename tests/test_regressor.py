@@ -360,6 +360,20 @@ def test_held_out_predictions_are_those_of_a_fit_without_them():
     assert start == 30
 
 
+def test_the_search_scores_the_best_candidates_on_all_folds():
+    """Scores of the first folds are kept from the rounds before; together they are those of one pass."""
+    from shiftnp.regressor.scales import make_folds, score, search, weigh
+
+    model = regressor(scales=1, calibrate=False).fit(*observations(100))
+    folds = make_folds(model._tiles, 8, np.random.default_rng(0))
+    (found,) = search(model._model, folds, model._y, np.array([0.5, 1.0, 2.0]))
+    (once,) = score(model._model, folds, model._y, [found.factors])
+    expected = weigh(once, found.y)
+    assert len(found.y) == 100
+    same(found.weights, expected.weights)
+    same(found.held_out.mean, expected.held_out.mean)
+
+
 def test_the_spread_factor_corrects_the_spread():
     from shiftnp.regressor.calibration import scores, spread_factor
     from shiftnp.regressor.mixture import Mixture

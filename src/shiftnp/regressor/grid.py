@@ -16,7 +16,7 @@ from shiftnp._optional import import_optional
 from shiftnp._registry import choose
 from shiftnp.regressor import blocks, columns
 from shiftnp.regressor.box import unwrap
-from shiftnp.regressor.columns import Chunked, Columns
+from shiftnp.regressor.columns import Chunked, Columns, Kind
 from shiftnp.regressor.mixture import check_levels
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def _chunked(points: Sequence[Float[np.ndarray, " _"]], known: Columns, chunks: 
         raise ValueError(f"chunks must be the size of a block along each input, got {chunks!r} ({error}).") from error
     arrays = tuple(da.from_array(p, (size,)) for p, size in zip(points, sizes, strict=True))
     axes = tuple((j,) for j in range(len(points)))
-    kinds: tuple[columns.Kind, ...] = tuple("number" for _ in points)
-    return Chunked(arrays, axes, replace(known, kinds=kinds))
+    numbers: tuple[Kind, ...] = tuple("number" for _ in points)
+    return Chunked(arrays, axes, replace(known, kinds=numbers))
 
 
 def _written(field: Any, out: Path) -> Any:
@@ -105,10 +105,10 @@ def _written(field: Any, out: Path) -> Any:
     import_optional("zarr" if zarr else "h5netcdf", f"A {out.suffix} file")
     with aside(out) as new, blocks.own_threads():
         if zarr:
-            field.to_zarr(new, consolidated=False, zarr_format=3)
+            field.to_zarr(new, zarr_format=2)  # whose metadata can be in one place, so that it opens fast
         else:
             field.to_netcdf(new, engine="h5netcdf")
-    return xr.open_zarr(out, consolidated=False) if zarr else xr.open_dataset(out, engine="h5netcdf", chunks={})
+    return xr.open_zarr(out) if zarr else xr.open_dataset(out, engine="h5netcdf", chunks={})
 
 
 def axis(model: Regressor, j: int, wanted: Any) -> Float[np.ndarray, " n"]:

@@ -8,7 +8,6 @@ predictions are the mixture of those that matter.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -42,9 +41,6 @@ LEAST, MOST = 1e-2, 3
 """Candidates of a smaller weight, or beyond that number, are dropped."""
 MANY = 512
 """Number of observations beyond which the best candidate is used alone: likelihoods are then far apart."""
-MARGIN = 4.0
-"""With so many observations, log-likelihood on the first folds by which a candidate that is tried on all of them may be
-behind the best."""
 
 
 class Fold(NamedTuple):
@@ -129,10 +125,9 @@ class _Scored(NamedTuple):
         prediction = Mixture(*(torch.cat(pair, 1) for pair in zip(self.prediction, other.prediction, strict=True)))
         return _Scored(self.factors, prediction, self.score + other.score)
 
-    def top(self, n: int, margin: float = math.inf) -> _Scored:
-        """The `n` best candidates, without those whose score is lower than the best by more than a margin."""
+    def top(self, n: int) -> _Scored:
+        """The `n` best candidates."""
         order = self.score.argsort(descending=True, stable=True)[:n]
-        order = order[~(self.score.max() - self.score[order] > margin)]
         return _Scored(self.factors[order.numpy()], Mixture(*(p[order] for p in self.prediction)), self.score[order])
 
     @property
@@ -181,15 +176,10 @@ def search(
             around = [new(np.concatenate([c[None], c * along]), f.factors) for c, f in zip(centres, found, strict=True)]
             found = add(found, around)
     found = [f.top(MOST) for f in found]
-    whole, rest = folds[: len(first)], folds[len(first) :]
-    if variants > 1 or any(
-        a is not b for a, b in zip(first, whole, strict=True)
-    ):  # else they have these scores already
-        found = score(model, whole, y, [f.factors for f in found], variants)
-    if len(y) > MANY:
-        found = [f.top(MOST, MARGIN) for f in found]
-    if rest:
-        others = score(model, rest, y, [f.factors for f in found], variants)
+    if variants > 1 or any(a is not b for a, b in zip(first, folds, strict=False)):
+        found = score(model, folds, y, [f.factors for f in found], variants)
+    elif rest := folds[len(first) :]:  # the first ones have been scored already
+        others = score(model, rest, y, [f.factors for f in found])
         found = [f.extend(m) for f, m in zip(found, others, strict=True)]
     if len(y) > MANY:
         found = [f.top(1) for f in found]
