@@ -293,6 +293,13 @@ def test_the_verdict_knows_what_is_no_difference():
     )
 
 
+def test_intervals_are_judged_by_what_chance_explains():
+    for n, expected in ((155, "85 % (too narrow)."), (40, "85 % (as they should).")):
+        pit = np.where(np.arange(n) < 0.848 * n, 0.5, 0.999)
+        results = {PRETRAINED: scored(np.ones(n), pit), "fitted GP": scored(np.ones(n), pit)}
+        assert verdict({RANDOM: results}).endswith(expected)
+
+
 def test_suspicious_points_are_far_from_their_prediction():
     found = suspicious(scored(np.zeros(5), np.zeros(5)), np.array([0.0, 4.5, -9.0, 3.9, 1.0]))
     assert [(one.row, one.residual) for one in found] == [(2, -9.0), (1, 4.5)]

@@ -26,6 +26,9 @@ MOST = 2000
 """Number of held-out observations that are predicted in each cross-validation, at most."""
 SUSPICIOUS = 4.0
 """Standard deviations from the prediction without it at which an observation is suspicious."""
+HONEST = (0.87, 0.93)
+"""Coverage of 90 % intervals beyond which they are too narrow or too wide, unless chance explains it (two standard
+errors)."""
 
 Method = Callable[
     [Float[np.ndarray, "n dx"], Float[np.ndarray, " n"], Float[np.ndarray, "h dx"], Float[np.ndarray, " h"]],
@@ -185,10 +188,12 @@ def verdict(results: Results) -> str:
         else:
             how = "better" if change < 0 else "worse"
             parts.append(f"{abs(100 * change):.0f} % {how} in CRPS than {in_words(best)} in {name}")
-    covers = [methods[PRETRAINED].coverage["90"] for methods in results.values()]
-    low, high = (round(end(covers), 2) for end in (min, max))
-    ends = dict.fromkeys(f"{100 * value:.0f}" for value in (low, high))
-    how = "as they should" if low >= 0.85 and high <= 0.95 else "too narrow" if low < 0.85 else "wider than necessary"
+    covers = [(methods[PRETRAINED].coverage["90"], len(methods[PRETRAINED].rows)) for methods in results.values()]
+    ends = dict.fromkeys(f"{100 * end(c for c, _ in covers):.0f}" for end in (min, max))
+    low, high = HONEST
+    narrow = any(c < low and c < 0.9 - 2 * math.sqrt(0.09 / n) for c, n in covers)
+    wide = any(c > high and c > 0.9 + 2 * math.sqrt(0.09 / n) for c, n in covers)
+    how = "too narrow" if narrow else "wider than necessary" if wide else "as they should"
     return f"The pretrained model is {' and '.join(parts)}; its 90 % intervals cover {' to '.join(ends)} % ({how})."
 
 
