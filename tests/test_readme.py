@@ -19,7 +19,7 @@ README = (ROOT / "README.md").read_text()
 def test_the_examples_run(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 4
     for code in examples:
         exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out
@@ -35,6 +35,22 @@ def test_figures_are_the_measured_ones():
     assert f"{scores['mixture, 80 + 80 + 80 nodes']['mean']:.4f}" in README
     flow = json.loads((ROOT / "results/kolmogorov.json").read_text())
     assert f"{flow['seconds per trajectory']} s on two cores" in README
+
+
+def test_tables_of_results_are_the_measured_ones(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import results_page
+
+    page = results_page.PAGE.read_text()
+    assert results_page.fill(page) == page
+    runs = json.loads((ROOT / "results/gp-1d/gp-1d.json").read_text())["runs"]
+    gaps = [
+        run["evaluation"]["sets"]["delta-0.0"]["gap"]["mean"]
+        for run in runs
+        if run["evaluation"]["row"] == "te-tnp-rotary"
+    ]
+    assert f"after 20,000 steps the gap is {sum(gaps) / len(gaps):.3f} (one seed," in " ".join(README.split())
+    assert len(gaps) == 1
 
 
 def test_times_of_joint_samples_are_the_measured_ones():
