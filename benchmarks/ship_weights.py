@@ -33,10 +33,11 @@ what `shiftnp.Regressor` and `shiftnp predict` use for {inputs}.
   (`shiftnp.tasks.prior`): Gaussian processes with squared-exponential, Matern, rational-quadratic, periodic and locally
   periodic kernels, sums and products of them, trends, warped inputs and outputs, unequal noise and outliers.
 - **Training**: {steps:,} steps, {hours:.1f} hours on one thread of a busy machine, seed {seed}. Command:
-  `{command}`
+  `{command}`{note}
 - **Conventions**: 0 to 512 observations, inputs scaled such that the data fill a box 1 to 10 wide, outputs standardised
   by their mean and standard deviation. `Regressor` does both.
-- **Log-likelihood** per target, in standardised units, mean over data sets: {scores}.
+- **Log-likelihood** per target, in standardised units, mean over data sets:
+  {scores}.
 - **Limits**: one output at a time; functions unlike those of the prior, such as many jumps or chaotic signals, are
   predicted with wide intervals at best; extrapolation falls back to the mean and spread of the observations within a
   few length-scales. Measured against fitted Gaussian processes on real data: results/zero-shot.json.
@@ -44,7 +45,7 @@ what `shiftnp.Regressor` and `shiftnp predict` use for {inputs}.
 """
 
 
-def card(run: Run, model: NeuralProcess) -> str:
+def card(run: Run, model: NeuralProcess, note: str) -> str:
     """The text of README.md."""
     seconds = [entry["seconds"] for entry in run.metrics() if "seconds" in entry]
     valid = [entry["valid"] for entry in run.metrics() if "valid" in entry]
@@ -59,6 +60,7 @@ def card(run: Run, model: NeuralProcess) -> str:
         hours=seconds[-1] / 3600 if seconds else 0.0,
         seed=run.config.training.seed,
         command=run.config.command,
+        note=f".\n  {note}" if note else "",
         scores=", ".join(shown) or "not measured",
         version=__version__,
     )
@@ -77,12 +79,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="folder of the run")
     parser.add_argument("--out", type=Path, help="folder of the weights; default: the one in the package")
+    parser.add_argument("--note", default="", help="a sentence on the training, for the card")
     arguments = parser.parse_args()
     run = Run.open(arguments.run)
     model = run.model()
     assert isinstance(model, NeuralProcess)
     folder = arguments.out or SHIPPED / f"{model.dx}d"
-    write_pretrained(folder, model, card(run, model))
+    write_pretrained(folder, model, card(run, model, arguments.note))
     before, after = validation(run, model), validation(run, load(folder))
     print(f"{folder}: step {run.step}, validation {before:+.4f}, in half precision {after:+.4f}")
 
