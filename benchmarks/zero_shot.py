@@ -25,6 +25,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,14 @@ def show(row: Scores) -> None:
 # --- the command -------------------------------------------------------------------------------------------------
 
 
+def command(words: list[str]) -> str:
+    """The command that was run, with DIR for folders, which differ from machine to machine."""
+    shown = ["python", f"benchmarks/{Path(words[0]).name}"]
+    for before, word in pairwise(words):
+        shown.append("DIR" if before in ("--data", "--climate", "--cache", "--weights") else word)
+    return " ".join(shown)
+
+
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Compares Regressor with fitted Gaussian processes.")
@@ -271,7 +280,7 @@ def main() -> None:
                 rows.append(row)
     result = {
         "what": "scores and time of Regressor, without training, beside Gaussian processes fitted to each data set",
-        "command": "python " + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command(sys.argv),
         "seed": SEED,
         "commit": commit(),
         "machine": machine(),
