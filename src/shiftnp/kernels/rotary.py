@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar
 
 import torch
@@ -25,6 +26,8 @@ MOST_SCORES = 1 << 24
 """Attention scores held in memory at once; if there are more, they are computed in blocks."""
 CACHED_SCORES = 1 << 17
 """The same for a CPU without gradients, where a block that fits into the processor's cache takes half the time."""
+FEWEST_QUERIES = 32
+"""Queries in a block without gradients, at least: products with fewer rows are slow."""
 
 
 @dataclass(frozen=True)
@@ -164,16 +167,16 @@ class RotaryAttention(nn.Module):
         most, each = MOST_SCORES if graded or q.device.type != "cpu" else CACHED_SCORES, h * k.shape[2]
         if torch.compiler.is_exporting() or b * nq * each <= most:  # sizes of a program are dynamic
             return attend_block(whole, whole)
-        size = max(1, most // (each * nq))
-        blocks = []
-        for tasks in (slice(i, i + size) for i in range(0, b, size)):
-            rows = [slice(i, i + max(1, most // each)) for i in range(0, nq, max(1, most // each))]
-            if graded:  # scores are recomputed in the backward pass, not kept
-                parts = [checkpoint(attend_block, tasks, r, use_reentrant=False) for r in rows]
-            else:
-                parts = [attend_block(tasks, r) for r in rows]
-            blocks.append(torch.cat(parts, 2))
-        return torch.cat(blocks)
+        tasks = [slice(i, i + max(1, most // (each * nq))) for i in range(0, b, max(1, most // (each * nq)))]
+        size = max(1 if graded else FEWEST_QUERIES, most // each)
+        rows = [slice(i, i + size) for i in range(0, nq, size)]
+        if graded:  # scores are recomputed in the backward pass, not kept
+            parts = [[checkpoint(attend_block, t, r, use_reentrant=False) for r in rows] for t in tasks]
+            return torch.cat([torch.cat(part, 2) for part in parts])
+        out = v.new_empty(b, h, nq, v.shape[-1])
+        for t, r in product(tasks, rows):
+            out[t, :, r] = attend_block(t, r)
+        return out
 
 
 def _positions(at: Positions, tasks: slice, rows: slice) -> Positions:
