@@ -53,6 +53,19 @@ def test_tables_of_results_are_the_measured_ones(monkeypatch):
     assert len(gaps) == 1
 
 
+def test_scores_on_real_data_are_the_measured_ones():
+    found = json.loads((ROOT / "results/zero-shot.json").read_text())["summary"]["all"]
+    prose = " ".join(README.split())
+    gp, two = found["against gp"], found["against two-materns"]
+    ((_, worst),) = gp["worst data set"].items()
+    assert f"on {found['data sets']} data sets of which" in prose
+    assert f"CRPS {gp['crps ratio']:.3f} times the GP's in geometric mean (worst data set {worst:.3f}," in prose
+    assert f"log-likelihood {gp['log-likelihood difference']:.3f} nats per observation higher" in prose
+    assert f"90 % intervals cover {100 * found['coverage']['regressor']['all']['90']:.0f} % of" in prose
+    assert f"two Matern kernels CRPS is {two['crps ratio']:.3f} times" in prose
+    assert gp["times faster, processor"] < 1  # "not faster than the GP"
+
+
 def test_times_of_joint_samples_are_the_measured_ones():
     found = json.loads((ROOT / "results/sample.json").read_text())
     text = (ROOT / "docs/sampling.md").read_text()
