@@ -1,0 +1,73 @@
+"""Seconds of `fit` and `predict` of Regressor and of a Gaussian process that is fitted to the same observations.
+
+    python benchmarks/regressor_speed.py      # on an idle machine; writes results/regressor-speed.json
+
+Noisy observations of a smooth function of two inputs, 200 targets. Regressor: median of three runs. The Gaussian process
+is `SingleGP` (Matern 5/2, three starts, float64), run once; with 5,000 observations it has one start and 50 steps.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shiftnp import Regressor
+from shiftnp._io import write_json
+from shiftnp._machine import commit, machine
+from shiftnp.baselines.single import SingleGP
+
+ROOT = Path(__file__).parent.parent
+SIZES, TARGETS, SEED = (200, 1000, 5000), 200, 0
+
+
+def observations(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, outputs and targets."""
+    rng = np.random.default_rng(SEED)
+    x = rng.uniform(0, 10, size=(n, 2))
+    return x, np.sin(x[:, 0]) * np.cos(x[:, 1]) + 0.1 * rng.normal(size=n), rng.uniform(0, 10, size=(TARGETS, 2))
+
+
+def ours(n: int) -> float:
+    """Seconds of `Regressor`."""
+    x, y, targets = observations(n)
+    start = time.perf_counter()
+    Regressor().fit(x, y).predict(targets, return_std=True)
+    return time.perf_counter() - start
+
+
+def gaussian_process(n: int) -> float:
+    """Seconds of the fitted Gaussian process."""
+    x, y, targets = observations(n)
+    model = SingleGP() if n < 5000 else SingleGP(starts=1, iterations=50)
+    start = time.perf_counter()
+    model.predict(x, y, targets)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Measures and writes."""
+    ours(SIZES[0])  # loads the weights
+    sizes: dict[str, Any] = {}
+    for n in SIZES:
+        seconds = statistics.median(ours(n) for _ in range(3))
+        gp = gaussian_process(n)
+        sizes[str(n)] = {"regressor": round(seconds, 3), "fitted GP": round(gp, 2), "ratio": round(gp / seconds, 1)}
+        print(n, sizes[str(n)], flush=True)
+    result = {
+        "what": f"seconds of fit and predict at {TARGETS} targets, two inputs",
+        "command": f"python benchmarks/{Path(sys.argv[0]).name}",
+        "seed": SEED,
+        "commit": commit(),
+        "machine": machine(),
+        "observations": sizes,
+    }
+    write_json(ROOT / "results/regressor-speed.json", result)
+
+
+if __name__ == "__main__":
+    main()
