@@ -2,8 +2,9 @@
 
     python benchmarks/regressor_speed.py      # on an idle machine; writes results/regressor-speed.json
 
-Noisy observations of a smooth function of two inputs, 200 targets. Regressor: median of three runs. The Gaussian process
-is `SingleGP` (Matern 5/2, three starts, float64), run once; with 5,000 observations it has one start and 50 steps.
+Noisy observations of a smooth function of two inputs, 200 targets. Regressor: median of three runs. The Gaussian
+process is `SingleGP` (Matern 5/2, three starts, float64), run once; with 5,000 observations it has one start and 50
+steps.
 """
 
 from __future__ import annotations
