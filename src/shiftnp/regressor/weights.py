@@ -19,11 +19,10 @@ from shiftnp._arguments import build, first_line
 from shiftnp._io import write, write_json
 from shiftnp._registry import choose
 from shiftnp.models import MODELS, NeuralProcess
+from shiftnp.runs.initial import SHIPPED
 from shiftnp.runs.tensors import check_tensors, read_tensors, write_tensors
 
 FORMAT = 1
-SHIPPED = Path(__file__).parent.parent / "weights"
-"""Folder of the weights in the package."""
 MOST_INPUTS = 3
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 

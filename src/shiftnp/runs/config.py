@@ -44,6 +44,8 @@ class Training:
             of the work of the MLP kernel. Weights stay float32.
         keep: Which weights are saved: the last ones, or those that were best in validation (with several validation
             sets, on the one that has gained least).
+        init: Initial weights: 1d, 2d or 3d, those in the package, or the folder of a run or of pretrained weights, of a
+            model of the same kind and size. With a rotary kernel it may have fewer inputs. None: random.
         seed: Random seed of the initial weights and of the data.
         log_every: Steps between two entries of the loss in metrics.jsonl.
         valid_every: Steps between two validations.
@@ -62,6 +64,7 @@ class Training:
     ema: float | None = None
     precision: Precision = "float32"
     keep: Keep = "last"
+    init: str | None = None
     seed: int = 0
     log_every: int = 20
     valid_every: int = 1000

@@ -15,6 +15,7 @@ from shiftnp._arguments import check_type
 from shiftnp._machine import processor
 from shiftnp.batch import Batch
 from shiftnp.models import NeuralProcess
+from shiftnp.runs.initial import initialise
 from shiftnp.runs.run import STATE, Run
 from shiftnp.runs.step import low_precision_is_faster, make_optimiser, update, update_average
 from shiftnp.runs.tensors import check_tensors
@@ -73,10 +74,12 @@ class TrainingState:
     @staticmethod
     def of(run: Run, device: torch.device) -> TrainingState:
         """The state of the run's last checkpoint, or a new one."""
-        training, model = run.config.training, run.new_model().to(device)
+        training, model, saved = run.config.training, run.new_model(), run.state()
+        if training.init is not None and saved is None:
+            initialise(model, training.init, training.seed)
+        model = model.to(device)
         average = None if training.ema is None else copy.deepcopy(model)
         state = TrainingState(model, make_optimiser(model, training), average)
-        saved = run.state()
         if saved is not None:
             try:
                 state.load(saved)
