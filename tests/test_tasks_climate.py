@@ -578,3 +578,18 @@ def test_fewer_targets_in_training(tmp_path):
     assert ClimateTask(path, targets=10).test_sets()["central"].task == ClimateTask(path).test_sets()["central"].task
     with pytest.raises(ValueError, match="targets"):
         ClimateTask(path, targets=0)
+
+
+def test_relative_time_counts_from_the_middle_of_the_crop(tmp_path):
+    task = ClimateTask(write(tmp_path / "a.nc"), relative_time=True)
+    batch = task.sample(4, generator())
+    x = torch.cat([batch.xc, batch.xt], 1)
+    days = task.scaling.undo_x(x)[..., 2]
+    assert days.unique().numpy() == pytest.approx([-0.5, -0.25, 0.0, 0.25, 0.5])  # every six hours
+    assert x[..., 2].std(correction=0).item() == pytest.approx(1, abs=1e-5)
+    absolute = dataclasses.replace(task, relative_time=False).sample(4, generator())
+    other = torch.cat([absolute.xc, absolute.xt], 1)
+    assert torch.equal(x[..., [0, 1, 3]], other[..., [0, 1, 3]])
+    span = ClimateTask(tmp_path / "a.nc").scaling.undo_x(other)[..., 2]
+    torch.testing.assert_close(days - days[:, :1], span - span[:, :1], atol=1e-3, rtol=0)
+    assert "from the middle" in task.for_comparison(batch)[1]

@@ -26,6 +26,7 @@ Split = Literal["train", "valid", "test"]
 
 INPUTS = ("latitude (degrees north)", "longitude (degrees east)", "time (days since 1970-01-01)", "elevation (m)")
 OUTPUTS = ("temperature (degrees Celsius)",)
+RELATIVE_TIME = "time (days from the middle of the crop)"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class ClimateTask(Task):
         targets: maximum number of targets of a crop (None: all points that are not context). Test sets have all.
         min_share: minimum fraction of a crop's points that are not missing.
         shares: fractions of the times for training, validation and tests.
+        relative_time: count time from the middle of the crop, in units of its standard deviation in a crop. The paper
+            counts from one origin, in units of the standard deviation of all training times; in data that are far
+            longer than a crop, such as monthly means of 40 years, the times of a crop are then almost equal.
         rounds: number of times that the three blocks alternate; fewer if there are too few times.
         gap: times left out between two blocks, so that no test time is next to a training time.
         variable: name of the temperature, if the file has several.
@@ -72,6 +76,7 @@ class ClimateTask(Task):
     targets: int | None = None
     min_share: float = 0.1
     shares: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    relative_time: bool = False
     rounds: int = 12
     gap: int = 1
     variable: str | None = None
@@ -134,11 +139,16 @@ class ClimateTask(Task):
         x = [
             moments(data.lat, weight.sum((0, 2))),
             moments(data.lon, weight.sum((0, 1))),
-            moments(data.days, weight.sum((1, 2))),
+            (0.0, self._crop_days(data).std().item()) if self.relative_time else moments(data.days, weight.sum((1, 2))),
             moments(data.elevation, weight.sum(0)),
         ]
         y_mean, y_std = moments(data.celsius[weight > 0])
-        return Scaling(INPUTS, OUTPUTS, [m for m, _ in x], [s for _, s in x], [y_mean], [y_std])
+        inputs = (*INPUTS[:2], RELATIVE_TIME, INPUTS[3]) if self.relative_time else INPUTS
+        return Scaling(inputs, OUTPUTS, [m for m, _ in x], [s for _, s in x], [y_mean], [y_std])
+
+    def _crop_days(self, data: Region) -> Float[np.ndarray, " length"]:
+        """Times of a crop without gaps, in days from its middle."""
+        return (np.arange(self.size[2]) - self.size[2] // 2) * float(np.median(np.diff(data.days)))
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """`batch_size` random crops, split into context and targets."""
@@ -148,7 +158,12 @@ class ClimateTask(Task):
         offset = np.indices((length, height, width)).reshape(3, -1)
         t, i, j = np.moveaxis(corner[:, :, None] + offset, 1, 0)
         lat, lon, days, elevation, celsius = self._standardised
-        x = np.stack([lat[i], lon[j], days[t], elevation[i, j]], -1)
+        if self.relative_time:
+            middle = self._region.days[corner[:, 0] + length // 2]
+            time = ((self._region.days[t] - middle[:, None]) / self.scaling.x_std[2]).astype(np.float32)
+        else:
+            time = days[t]
+        x = np.stack([lat[i], lon[j], time, elevation[i, j]], -1)
         y = celsius[t, i, j][..., None]
 
         observed = np.isfinite(y[..., 0]) & np.isfinite(x[..., 3])
@@ -191,7 +206,7 @@ class ClimateTask(Task):
         middle = self._middle_time(batch, index)
         figure = Figure(figsize=(9.5, 3.8) if prediction is not None else (5.5, 3.8), layout="compressed")
         draw_maps(figure, batch, self.scaling, middle, prediction, index)
-        figure.suptitle(date(middle, self.source.calendar))
+        figure.suptitle(self._date(middle))
         return figure
 
     def for_comparison(self, batch: Batch) -> tuple[Batch, str]:
@@ -199,11 +214,15 @@ class ClimateTask(Task):
         middle = self._middle_time(batch, 0)
         days = self.scaling.undo_x(present(batch.xc, batch.mask_c))[:, 2]
         now = int(((days - middle).abs() < 1e-4 + 1e-6 * self.scaling.x_std[2]).sum())  # float32 rounds times
-        more = f" at several times. Shown is one of these, {date(middle, self.source.calendar)}, to which {now} of the"
+        more = f" at several times. Shown is one of these, {self._date(middle)}, to which {now} of the"
         return batch, f"{more} points belong"
 
+    def _date(self, days: float) -> str:
+        """The date of an unstandardised time, or how far it is from the middle of its crop."""
+        return f"{days:+.0f} days from the middle" if self.relative_time else date(days, self.source.calendar)
+
     def _middle_time(self, batch: Batch, index: int) -> float:
-        """Median time of the targets, in days since 1970-01-01."""
+        """Median time of the targets, in days."""
         return self.scaling.undo_x(present(batch.xt, batch.mask_t, index))[:, 2].median().item()
 
     @cached_property
