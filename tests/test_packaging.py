@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -17,7 +18,7 @@ MODULES = {"pillow": "PIL", "lightning-fabric": "lightning_fabric", "scikit-lear
 
 
 def modules(requirements):
-    names = [requirement.partition(">")[0] for requirement in requirements]
+    names = [re.match(r"[\w-]+", requirement)[0] for requirement in requirements]
     return {MODULES.get(name, name) for name in names}
 
 
