@@ -9,17 +9,16 @@ from shiftnp.tasks.gp_posterior import BayesOptimal
 
 STEPS = 600
 task = GPTask(kernels=("se",), points=(3, 32), train_targets=64)
-generator = torch.Generator().manual_seed(0)
-torch.manual_seed(0)
+generator = torch.manual_seed(0)
 model = MODELS["te-tnp"](dx=1, dy=1, dz=32, heads=4, head_dim=8, layers=3, kernel="rotary")
 optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
 held_out = [task.sample(16, torch.Generator().manual_seed(1000 + i)) for i in range(8)]
 
 
+@torch.no_grad()
 def score(predictor):
     """Log-likelihood per target on data sets that are not trained on."""
-    with torch.no_grad():
-        return torch.cat([log_likelihood(predictor(b.xc, b.yc, b.xt), b.yt) for b in held_out]).mean().item()
+    return torch.cat([log_likelihood(predictor(b.xc, b.yc, b.xt), b.yt) for b in held_out]).mean().item()
 
 
 ceiling, curve = score(BayesOptimal(task, gaussian=True)), []

@@ -12,9 +12,10 @@ from matplotlib.image import imread
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SHORTER = {
+    **{name: [("Regressor(", "Regressor(scales=1, ")] for name in ("temperature_map", "exceedance", "calibration")},
     "train": [("STEPS = 600", "STEPS = 30"), ("range(8)]", "range(1)]")],
     "large_grid": [("SIZE = 240", "SIZE = 24"), ("chunks=120", "chunks=12"), ("(2000, 2)", "(60, 2)")],
-    "joint_samples": [("n=60", "n=12"), ("6.5, 24)", "6.5, 8)")],
+    "joint_samples": [("Regressor(", "Regressor(scales=1, "), ("n=60", "n=12"), ("6.5, 24)", "6.5, 8)")],
 }
 """Replacements that make an example shorter."""
 

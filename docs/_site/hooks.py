@@ -15,6 +15,7 @@ import os
 import posixpath
 import re
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"(^ *```.*?^ *```|<!-- (?:help|source): .*? -->)", re.DOTALL | re.MULTILINE)
-WIDTH = 90
+WIDTH = 80
 log = get_plugin_logger("site")
 
 
@@ -94,7 +95,7 @@ def fill(part: str) -> str:
 
 
 def help_text(command: list[str]) -> str:
-    """What `shiftnp COMMAND --help` prints, without the frames."""
+    """What `shiftnp COMMAND --help` prints on a plain terminal."""
     from shiftnp.cli import main
 
     printed = io.StringIO()
@@ -105,6 +106,5 @@ def help_text(command: list[str]) -> str:
         contextlib.suppress(SystemExit),
     ):
         main()
-    lines = [re.sub(r"^╭─ (.*?) ─+╮$", r"\1:", line) for line in printed.getvalue().splitlines()]
-    lines = [re.sub(r"^│(.*)│$", r" \1", line).rstrip() for line in lines if not line.startswith("╰")]
-    return "\n".join(lines).strip()
+    lines = [line.rstrip() for line in printed.getvalue().splitlines() if not re.fullmatch(r" *-+ *", line)]
+    return "\n".join("\n".join(textwrap.wrap(line, WIDTH)) if line[:1].isalpha() else line for line in lines).strip()
