@@ -1,4 +1,4 @@
-"""What the pages in docs/ say is so: code and commands run, links lead somewhere, the site builds without other hosts."""
+"""What the pages in docs/ say is so: code and commands run, links lead somewhere, the site needs no other host."""
 
 from __future__ import annotations
 
