@@ -68,6 +68,14 @@ def test_nothing_is_left_out_of_the_wheel():
     assert subprocess.run(command, capture_output=True, text=True).stdout == ""
 
 
+def test_terms_of_data_and_weights_are_in_the_metadata():
+    files = {path for pattern in PROJECT["license-files"] for path in ROOT.glob(pattern)}
+    assert ROOT / "LICENSE" in files
+    for folder in (ROOT / "src/shiftnp/data", *(ROOT / "src/shiftnp/weights").iterdir()):
+        assert folder / "README.md" in files
+    assert {"Homepage", "Documentation", "Repository", "Issues", "Changelog"} <= PROJECT["urls"].keys()
+
+
 def test_every_folder_is_a_package():
     folders = {path.parent for path in (ROOT / "src/shiftnp").rglob("*.py")}
     assert all((folder / "__init__.py").exists() for folder in folders)
