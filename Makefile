@@ -4,14 +4,14 @@ BIN := .venv/bin
 # Cases per fuzz test in `make fuzz`; `make test` runs a few of the same cases. `make fuzz CASES=100000` takes hours.
 CASES ?= 2000
 
-.PHONY: setup test fuzz demo lint format clean
+.PHONY: setup test fuzz demo docs gallery lint format clean
 
 setup: .venv/ready
 
 # constraints.txt pins the version of torch that is used in tests and benchmarks.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,gp,geo,track]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,gp,geo,track]'
 	touch $@
 
 test: setup
@@ -23,6 +23,17 @@ fuzz: setup
 demo: setup
 	$(BIN)/python -m shiftnp.demo
 
+# Broken links and references are errors.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo site/index.html
+
+# The pictures of the gallery and of the explanations.
+gallery: setup
+	cd docs/gallery && for script in ../../examples/*.py; do MPLBACKEND=agg ../../$(BIN)/python $$script || exit 1; done
+	rm -rf docs/gallery/*.zarr
+	$(BIN)/python docs/_site/pictures.py
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,4 +44,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -17,7 +18,7 @@ MODULES = {"pillow": "PIL", "lightning-fabric": "lightning_fabric", "scikit-lear
 
 
 def modules(requirements):
-    names = [requirement.partition(">")[0] for requirement in requirements]
+    names = [re.match(r"[\w-]+", requirement)[0] for requirement in requirements]
     return {MODULES.get(name, name) for name in names}
 
 
@@ -65,6 +66,14 @@ def test_nothing_is_left_out_of_the_wheel():
     assert str(ROOT / "src/shiftnp/py.typed") in files
     command = ["git", "-C", str(ROOT), "check-ignore", "--no-index", *files]
     assert subprocess.run(command, capture_output=True, text=True).stdout == ""
+
+
+def test_terms_of_data_and_weights_are_in_the_metadata():
+    files = {path for pattern in PROJECT["license-files"] for path in ROOT.glob(pattern)}
+    assert ROOT / "LICENSE" in files
+    for folder in (ROOT / "src/shiftnp/data", *(ROOT / "src/shiftnp/weights").iterdir()):
+        assert folder / "README.md" in files
+    assert {"Homepage", "Documentation", "Repository", "Issues", "Changelog"} <= PROJECT["urls"].keys()
 
 
 def test_every_folder_is_a_package():

@@ -1,0 +1,94 @@
+"""Fills the table of results in README.md from the files in results/: `python benchmarks/readme_table.py`.
+
+`tests/test_readme.py` checks that the table is the one that this script makes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from shiftnp._io import write
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "README.md"
+BLOCK = re.compile(r"(<!-- results -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def read(name: str) -> Any:
+    """A file in results/."""
+    return json.loads((ROOT / "results" / name).read_text())
+
+
+def accuracy() -> str:
+    """Regressor beside a Gaussian process fitted to each data set."""
+    found = read("zero-shot.json")["summary"]["all"]
+    gp, cover = found["against gp"], {name: 100 * each["all"]["90"] for name, each in found["coverage"].items()}
+    return (
+        f"CRPS {gp['crps ratio']:.3f} times the GP's, log-likelihood {gp['log-likelihood difference']:+.3f} nats, 90 % "
+        f"intervals cover {cover['regressor']:.0f} % (the GP's: {cover['gp']:.0f} %)"
+    )
+
+
+def speed() -> str:
+    """Seconds of fit and prediction."""
+    sizes = read("regressor-speed.json")["observations"]
+    return "; ".join(
+        f"{int(n):,} observations: {each['regressor']:.2f} s ({each['ratio']:.1f} times faster)"
+        for n, each in sizes.items()
+    )
+
+
+def gaps() -> str:
+    """Gaps of some models to the best possible Gaussian on the paper's 1-D task."""
+    runs = [run["evaluation"] for run in read("gp-1d/gp-1d.json")["runs"]]
+
+    def gap(row: str) -> float:
+        return fmean(run["sets"]["delta-0.0"]["gap"]["mean"] for run in runs if run["row"] == row)
+
+    return (
+        f"TNP {gap('tnp'):.3f}, TE-TNP {gap('te-tnp'):.3f}; a larger TE-TNP with rotary kernel and period search "
+        f"{gap('te-tnp-rotary'):.3f}"
+    )
+
+
+def steps() -> str:
+    """Training steps of the TE-TNP, against the plain formula."""
+    found = {name: each["median"] for name, each in read("attention.json")["steps"].items()}
+    plain = found["TE-TNP, plain formula"]
+    return f"tiled {plain / found['TE-TNP, tiled']:.2f} x, rotary kernel {plain / found['TE-TNP, rotary']:.2f} x"
+
+
+def large() -> str:
+    """Encoding and predicting with many points."""
+    found = {name: each["sizes"][-1] for name, each in read("scale.json")["models"].items()}
+    return "; ".join(
+        f"{name}: {each['encode'] + each['predict']:.1f} s, {each['megabytes']:.0f} MB" for name, each in found.items()
+    )
+
+
+def table() -> str:
+    """The table: what, how much, and the file that has it."""
+    sets = read("zero-shot.json")["summary"]["all"]["coverage"]["regressor"].keys() - {"all"}
+    real = [name for name in sets if not name.startswith("gp-")]
+    rows = [
+        (f"{len(sets)} data sets, {len(real)} of them real, beside a GP fitted to each", accuracy(), "zero-shot.json"),
+        ("fit and prediction, two inputs, against the GP", speed(), "regressor-speed.json"),
+        ("the paper's 1-D task: nats below the best possible Gaussian", gaps(), "gp-1d/gp-1d.md"),
+        ("training step of a TE-TNP, against the plain formula", steps(), "attention.json"),
+        ("100,000 context points, 1,000,000 targets", large(), "scale.json"),
+    ]
+    lines = [f"| {what} | {found} | [{file.partition('/')[0]}](results/{file}) |" for what, found, file in rows]
+    return "\n".join(["| | measured | file |", "|---|---|---|", *lines]) + "\n"
+
+
+def fill(text: str) -> str:
+    """The page with the table made again."""
+    return BLOCK.sub(lambda found: found[1] + table() + found[2], text)
+
+
+if __name__ == "__main__":
+    write(PAGE, fill(PAGE.read_text()))
