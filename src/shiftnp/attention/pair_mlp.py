@@ -91,12 +91,20 @@ class BufferedMLP:
         first = torch.addmm(net.b1, x.to(self.dtype).T, net.w1.T, out=self.first[:n]).relu_()
         return torch.addmm(net.b2, first, net.w2.T, out=self.second[:n]).relu_()
 
-    def backward(self, x: Float[Tensor, "d_in p"], dout: Float[Tensor, "d_out p"]) -> Float[Tensor, "d_in p"]:
-        """VJP: returns the gradient of the inputs and adds that of the weights to `sums`. Uses the activations of the
-        last call, which are still in the buffers, and overwrites them."""
+    def backward(
+        self, x: Float[Tensor, "d_in p"], dout: Float[Tensor, "d_out p"], recompute: bool
+    ) -> Float[Tensor, "d_in p"]:
+        """VJP: returns the gradient of the inputs and adds that of the weights to `sums`.
+
+        Args:
+            recompute: whether activations are computed first; if not, they are those of the last call, which are still
+                in the buffers. They are overwritten.
+        """
         if x.shape[1] > self.rows:
             parts = zip(x.split(self.rows, 1), dout.split(self.rows, 1), strict=True)
-            return torch.cat([self._recompute(*part) for part in parts], 1)
+            return torch.cat([self.backward(*part, recompute=True) for part in parts], 1)
+        if recompute:
+            self.activations(x)
         net, n = self.net, x.shape[1]
         x, dout = x.to(self.dtype), dout.to(self.dtype)
         first, second = self.first[:n], self.second[:n]
@@ -118,11 +126,6 @@ class BufferedMLP:
             self.sums[i].addmm_(a, b)
         else:
             self.sums[i] += a @ b
-
-    def _recompute(self, x: Float[Tensor, "d_in p"], dout: Float[Tensor, "d_out p"]) -> Float[Tensor, "d_in p"]:
-        """`backward` for a part of a tile, whose activations are recomputed first."""
-        self.activations(x)
-        return self.backward(x, dout)
 
     def gradients(self) -> list[Tensor]:
         """Gradients of all weights."""

@@ -13,7 +13,7 @@ a GPU yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -31,6 +31,9 @@ ACTIVATIONS = 1 << 19
 """Hidden activations of a layer that a tile holds on a CPU: few enough for the cache, 4,096 pairs at a width of 128."""
 LARGEST_TILE = {"cpu": 1 << 14, "cuda": 1 << 18}
 """Pairs in a tile, at most."""
+
+KEPT = 1 << 21
+"""Scores, displacements and weights of a call that are kept for the backward pass if there are no more than this."""
 
 LOW_PRECISION: bool | None = None
 """Whether the pairwise MLPs use bfloat16 where it is allowed (None: where it measures faster than float32)."""
@@ -90,7 +93,8 @@ def attend(
         tile: pairs in a tile (None: `tile_size`).
         low_precision: run the pairwise MLPs in bfloat16, with matrix products accumulated in float32.
     """
-    settings = (geometry or Geometry(), tile or tile_size(q.device, len(rho.b1)), low_precision)
+    keep = torch.is_grad_enabled() and len(q) * q.shape[2] * k.shape[2] * (rho.w1.shape[1] + len(rho.w3) + 2) <= KEPT
+    settings = (geometry or Geometry(), tile or tile_size(q.device, len(rho.b1)), low_precision, keep)
     tensors = (q, k, v, at_q.x, at_k.x, at_q.offset, at_k.offset, pairs)
     out, step = TiledAttention.apply(settings, *tensors, *rho[:5], *(phi or ()))
     return out, step if phi is not None else None
@@ -116,11 +120,14 @@ class TiledAttention(torch.autograd.Function):
             b, h, nq, _ = q.shape
             out = q.new_empty(h, b, nq, v.shape[-1], dtype=v.dtype)
             step = q.new_zeros(xq.shape, dtype=work.dtype)
+            ctx.kept = []
             for tasks, rows in work.tiles():
                 tile = work.tile(tasks, rows)
-                out[:, tasks, rows] = tile.alpha @ work.v[:, tasks]
+                out[:, tasks, rows] = product(tile.alpha, work.v[:, tasks])
                 if tile.weight is not None:
                     step[tasks, rows] = (tile.weight * tile.smooth).sum(-1).movedim(0, -1)
+                if work.keeps:
+                    ctx.kept.append(tile)
         return out.transpose(0, 1), step
 
     @staticmethod
@@ -128,7 +135,8 @@ class TiledAttention(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor, dstep: Tensor) -> Any:
         with torch.autocast(dout.device.type, enabled=False):
             work = TiledPass(ctx.settings, *ctx.saved_tensors)
-            gradients = work.gradients(dout.to(work.dtype), dstep.to(work.dtype), any(ctx.needs_input_grad[4:8]))
+            positions = any(ctx.needs_input_grad[4:8])
+            gradients = work.gradients(dout.to(work.dtype), dstep.to(work.dtype), positions, ctx.kept)
         pairs = zip(gradients, ctx.saved_tensors, strict=True)
         return None, *(None if g is None or t is None else g.to(t.dtype) for g, t in pairs)
 
@@ -149,7 +157,7 @@ class TiledPass:
 
     def __init__(
         self,
-        settings: tuple[Geometry, int, bool],
+        settings: tuple[Geometry, int, bool, bool],
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -160,7 +168,7 @@ class TiledPass:
         pairs: PairMask,
         *weights: Tensor,
     ) -> None:
-        self.geometry, self.size, low = settings
+        self.geometry, self.size, low, self.keeps = settings
         self.dtype = torch.promote_types(weights[0].dtype, torch.float32)
         self.scale = q.shape[-1] ** -0.5
         q, k, v = (t.to(self.dtype).transpose(0, 1) for t in (q, k, v))  # heads first
@@ -194,7 +202,8 @@ class TiledPass:
         """Computes eqs. 5 and 6 and the weights of eq. 8 for the tasks `b` and the queries `n`."""
         q, k, heads = self.q[:, b, n], self.k[:, b], len(self.q)
         shape = (*q.shape[1:3], k.shape[2])
-        inputs = buffer("inputs", (self.rho.net.w1.shape[1], *shape), self.dtype, q.device)
+        size = (self.rho.net.w1.shape[1], *shape)
+        inputs = q.new_empty(size) if self.keeps else buffer("inputs", size, self.dtype, q.device)
         torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT, out=inputs[:heads].flatten(0, 1))
         d = self._displacement(b, n, inputs[heads:])
         logits = self.rho(inputs.flatten(1)).view(heads, *shape)
@@ -231,26 +240,35 @@ class TiledPass:
         return features
 
     def gradients(
-        self, dout: Float[Tensor, "b h nq dv"], dstep: Float[Tensor, "b nq dx"], positions: bool
+        self,
+        dout: Float[Tensor, "b h nq dv"],
+        dstep: Float[Tensor, "b nq dx"],
+        positions: bool,
+        kept: Sequence[Tile] = (),
     ) -> list[Tensor | None]:
-        """Gradients of all tensor arguments of `__init__`, in its order; those of positions only if `positions`."""
+        """Gradients of all tensor arguments of `__init__`, in its order; those of positions only if `positions`.
+
+        Args:
+            kept: the tiles of the forward pass, if they were kept.
+        """
         dq, dk, dv = (torch.zeros_like(t) for t in (self.q, self.k, self.v))
         dxq, dxk = (self.q.new_zeros(t.shape) for t in (self.xq, self.xk))
         heads, dout = len(self.q), dout.transpose(0, 1).contiguous()
-        for b, n in self.tiles():
-            tile = self.tile(b, n)
+        for i, (b, n) in enumerate(self.tiles()):
+            tile = kept[i] if kept else self.tile(b, n)
             alpha, douts = tile.alpha, dout[:, b, n]
-            dalpha = douts @ self.v[:, b].mT
-            dv[:, b] += alpha.mT @ douts
+            dalpha = product(douts, self.v[:, b].mT)
+            dv[:, b] += product(alpha.mT, douts)
             along = dstep[b, n].movedim(-1, 0)[..., None]
             if self.phi is not None:
                 dweight = (tile.smooth * along).sum(0) * tile.scale
-                dalpha += self.phi.backward(alpha.flatten(1), dweight.view(1, -1)).view_as(alpha)
+                back = self.phi.backward(alpha.flatten(1), dweight.view(1, -1), recompute=bool(kept))
+                dalpha += back.view_as(alpha)
             dlogits = torch._softmax_backward_data(dalpha, alpha, -1, alpha.dtype)
-            back = self.rho.backward(tile.inputs, dlogits.flatten(1)).unflatten(1, alpha.shape[1:])
-            dscores = back[:heads]
-            dq[:, b, n] = dscores @ self.k[:, b]
-            dk[:, b] += dscores.mT @ self.q[:, b, n]
+            back = self.rho.backward(tile.inputs, dlogits.flatten(1), recompute=bool(kept))
+            back = back.unflatten(1, alpha.shape[1:])
+            dq[:, b, n] = product(back[:heads], self.k[:, b])
+            dk[:, b] += product(back[:heads].mT, self.q[:, b, n])
             if positions:
                 dsmooth = None if tile.weight is None else (tile.weight * along).movedim(0, -1)
                 dd = self.geometry.vjp(tile.d.movedim(0, -1), back[heads:].movedim(0, -1), dsmooth)
@@ -263,6 +281,11 @@ class TiledPass:
             of_phi = [*first, w3.expand(self.phi_outputs, -1), b3.expand(self.phi_outputs)]
         of_tokens = [t.transpose(0, 1) for t in (dq * self.scale, dk, dv)]
         return [*of_tokens, *of_positions, None, *self.rho.gradients(), *of_phi]
+
+
+def product(a: Float[Tensor, "h b n m"], b: Float[Tensor, "h b m d"]) -> Float[Tensor, "h b n d"]:
+    """`a @ b`, with less overhead."""
+    return torch.bmm(a.flatten(0, 1), b.flatten(0, 1)).unflatten(0, a.shape[:2])
 
 
 def even(n: int, most: int) -> int:
