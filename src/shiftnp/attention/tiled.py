@@ -25,6 +25,7 @@ from torch import Tensor
 from shiftnp.attention.mask import PairMask
 from shiftnp.attention.pair_mlp import BufferedMLP, MLPWeights, buffer
 from shiftnp.attention.precision import bf16_pays
+from shiftnp.attention.products import product
 from shiftnp.geometry import Geometry, Positions
 
 ACTIVATIONS = 1 << 19
@@ -211,7 +212,7 @@ class TiledPass:
         if pairs is not None:
             logits.masked_fill_(~pairs, torch.finfo(self.dtype).min)
         alpha = logits.softmax(-1)
-        if self.lonely:
+        if pairs is not None and self.lonely:
             alpha *= pairs
         if self.phi is None:
             return Tile(inputs.flatten(1), d, d, alpha, None, 0.0)
@@ -281,11 +282,6 @@ class TiledPass:
             of_phi = [*first, w3.expand(self.phi_outputs, -1), b3.expand(self.phi_outputs)]
         of_tokens = [t.transpose(0, 1) for t in (dq * self.scale, dk, dv)]
         return [*of_tokens, *of_positions, None, *self.rho.gradients(), *of_phi]
-
-
-def product(a: Float[Tensor, "h b n m"], b: Float[Tensor, "h b m d"]) -> Float[Tensor, "h b n d"]:
-    """`a @ b`, with less overhead."""
-    return torch.bmm(a.flatten(0, 1), b.flatten(0, 1)).unflatten(0, a.shape[:2])
 
 
 def even(n: int, most: int) -> int:
