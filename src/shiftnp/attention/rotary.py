@@ -87,8 +87,8 @@ class Rotate(torch.autograd.Function):
         _write(dz.transpose(1, 2), dpoints, phase if ctx.inverse else phase.conj())
         if ctx.needs_input_grad[2]:
             points = _points(out[..., :c])
-            dangle = torch.addcmul(points.real * dpoints.imag, points.imag, dpoints.real, value=-1)
-            dangle = -dangle if ctx.inverse else dangle
+            a, b = (points, dpoints) if not ctx.inverse else (dpoints, points)
+            dangle = (a.real * b.imag).sub_(a.imag * b.real)
         return dz, dout[..., c:].transpose(1, 2) if ctx.has_rest else None, dangle, None, None
 
 
@@ -161,7 +161,7 @@ class LocalityAttention(torch.autograd.Function):
         for t in tasks_at_once(b, h * nq * k.shape[2]):
             scores = product(q[t], k[t].mT)
             if width is not None and distance is not None:
-                scores.addcmul_(width[t], distance[t, None], value=-1)
+                scores -= width[t] * distance[t, None]  # faster than addcmul
             if pairs is not None:
                 scores.masked_fill_(~pairs[t, None], torch.finfo(q.dtype).min)
             alpha = torch.softmax(scores, -1, out=scores)

@@ -22,8 +22,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from shiftnp.attention.buffers import buffer
 from shiftnp.attention.mask import PairMask
-from shiftnp.attention.pair_mlp import BufferedMLP, MLPWeights, buffer
+from shiftnp.attention.pair_mlp import BufferedMLP, MLPWeights
 from shiftnp.attention.precision import bf16_pays
 from shiftnp.attention.products import product
 from shiftnp.geometry import Geometry, Positions

@@ -215,7 +215,7 @@ class RotaryAttention(nn.Module):
 class OfQueries(NamedTuple):
     """Projections of the query tokens: channels to be rotated, other channels, and the locality of each head."""
 
-    rotary: Float[Tensor, "b nq h 2r"]
+    rotary: Float[Tensor, "b nq h c"]
     plain: Float[Tensor, "b nq h d"]
     width: Float[Tensor, "b nq h 1"] | None
 
@@ -223,7 +223,7 @@ class OfQueries(NamedTuple):
 class OfKeys(NamedTuple):
     """Projections of the key tokens: channels to be rotated, other channels, and values."""
 
-    rotary: Float[Tensor, "b nk h 2r"]
+    rotary: Float[Tensor, "b nk h c"]
     plain: Float[Tensor, "b nk h d"]
     value: Float[Tensor, "b nk h d"]
 
