@@ -71,7 +71,7 @@ def measure(repeats: int = 5, seed: int = 0, context: int = 64, quiet: bool = Fa
         steps = times(names, context, repeats, seed, lambda: shown.advance(bar))
         with_few = times(few, context // 2, repeats, seed, lambda: shown.advance(bar))
     return {
-        "what": f"seconds of forward and backward, {TASKS} tasks, {context} context points, {TARGETS} targets, in turns",
+        "what": f"seconds of forward and backward, {TASKS} tasks, {context} context points, {TARGETS} targets, in turn",
         "seed": seed,
         "repeats": repeats,
         "machine": machine() | {"bf16": bf16},
