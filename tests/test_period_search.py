@@ -11,7 +11,7 @@ from conftest import small_model
 from shiftnp.geometry import Geometry
 from shiftnp.kernels import Rotary, period
 from shiftnp.kernels.base import AttentionSize
-from shiftnp.kernels.harmonics import invert, products, regress, waves
+from shiftnp.kernels.harmonics import interleave, invert, invert_, products, regress, waves
 from shiftnp.kernels.period import HARMONICS, PRIORS, PeriodSearch
 from shiftnp.models import TEPTTNP, TETNP
 from shiftnp.tasks.base import generator_for
@@ -51,27 +51,37 @@ def votes(module, x, y, observed=None):
     return found, seen[0][:, n * len(PRIORS)]
 
 
+def basis_of(angle, top):
+    """Constant, cosines, sines: by their formulas, in the order of `products`."""
+    steps = torch.arange(1, top + 1, dtype=F64)
+    return torch.cat(
+        [angle.new_ones(*angle.shape, 1), (angle[..., None] * steps).cos(), (angle[..., None] * steps).sin()], -1
+    )
+
+
 # --- harmonic regression ---------------------------------------------------------------------------------------------
 
 
 def test_products_of_waves_are_waves():
     angle = torch.randn(7, dtype=F64)
-    one, two = waves(angle, 3), waves(angle, 6)
-    torch.testing.assert_close(
-        one,
-        torch.cat(
-            [*[torch.cos(m * angle)[:, None] for m in range(4)], *[torch.sin(m * angle)[:, None] for m in range(1, 4)]],
-            1,
-        ),
-    )
+    one, two = basis_of(angle, 3), basis_of(angle, 6)
     formula = torch.einsum("nm,ijm->nij", two, products(3).double())
     torch.testing.assert_close(formula, one[:, :, None] * one[:, None])
 
 
-def test_many_small_matrices_are_inverted():
+def test_waves_and_polynomials_of_them():
+    g = torch.Generator().manual_seed(0)
+    angle, coefficients = (torch.randn(shape, generator=g, dtype=F64) for shape in ((7, 5), (5, 17)))
+    constant, of_waves = interleave(coefficients)
+    polynomial = (waves(angle, 8) @ of_waves.flatten(1)[..., None]).sum(0)[:, 0] + constant.sum()
+    torch.testing.assert_close(polynomial, (basis_of(angle, 8) * coefficients).sum((1, 2)))
+
+
+@pytest.mark.parametrize("method", [invert, invert_])
+def test_many_small_matrices_are_inverted(method):
     root = torch.randn(50, 5, 9, generator=torch.Generator().manual_seed(0), dtype=F64)
     matrix = root @ root.mT
-    inverse, log_det = invert(matrix.permute(1, 2, 0))
+    inverse, log_det = method(matrix.permute(1, 2, 0).clone())
     torch.testing.assert_close(inverse.permute(2, 0, 1), torch.linalg.inv(matrix))
     torch.testing.assert_close(log_det, torch.logdet(matrix))
 
@@ -83,7 +93,7 @@ def test_the_regression_is_a_gaussian_process():
     frequencies, top = torch.tensor([1.3, 2.0, 4.0], dtype=F64), 3
     variances = torch.tensor([[0.5, 0.4, 0.2, 0.1], [0.3, 0.2, 0.1, 0.1]], dtype=F64)
     noise = torch.tensor([0.05, 0.3], dtype=F64)
-    basis = waves(x[:, None] * frequencies, 2 * top)
+    basis = basis_of(x[:, None] * frequencies, 2 * top)
     moments = (basis * y[:, None, None]).sum(0)[:, [*range(top + 1), *range(2 * top + 1, 3 * top + 1)]]
     prior = torch.cat([variances, variances[:, 1:]], 1)
     count = torch.tensor([[12.0]], dtype=F64)
@@ -100,7 +110,7 @@ def test_the_regression_is_a_gaussian_process():
             normal = torch.distributions.MultivariateNormal(torch.zeros(12, dtype=F64), gram)
             mean = cross @ torch.linalg.solve(gram, y)
             spread = (covariance(xt, xt) - cross @ torch.linalg.solve(gram, cross.T)).diagonal()
-            at = waves(xt * w, 2 * top)
+            at = basis_of(xt * w, 2 * top)
             torch.testing.assert_close(found.evidence[0, s, r], normal.log_prob(y) + 6 * math.log(2 * math.pi))
             torch.testing.assert_close(at @ found.first[0, 0, s, r], mean)
             torch.testing.assert_close(at @ found.second[0, 0, s, r], spread + mean.square())

@@ -256,6 +256,11 @@ def test_bench_scale(monkeypatch):
     assert scale.table(result).row_count == 2 * 3
     assert scale.exponent([1, 10, 100], [0.1, 1.0, 10.0]) == pytest.approx(1.0)
     assert scale.exponent([1], [0.1]) is None
+    paper = scale.measure(contexts=(50, 100), targets=20, quiet=True, paper=True)["models"]
+    assert len(paper) == 4
+    for title, entry in paper.items():
+        assert [row["context"] for row in entry["sizes"]] == [100]
+        assert f"D_z {entry['options']['dz']}, {entry['options']['layers']} layers" in title
     with pytest.raises(ValueError, match="contexts"):
         scale.measure(contexts=())
 

@@ -11,7 +11,8 @@ import torch
 from torch.nn.functional import softplus
 
 from conftest import small_model
-from shiftnp.attention.rotary import attend_explicit, attend_sdpa
+from shiftnp.attention import rotary as functions
+from shiftnp.attention.rotary import Rotation, attend, attend_explicit, attend_sdpa
 from shiftnp.geometry import Geometry
 from shiftnp.kernels import Rotary, rotary
 from shiftnp.kernels.base import AttentionSize
@@ -50,7 +51,7 @@ def by_pairs(attention, q, k):
     out = torch.view_as_real(torch.einsum("bhqk,bhqkr,bhkr->bhqr", alpha, rotated, values)).flatten(-2)
     strength = heads.split(attention.to_step(q.z))
     step = (strength * torch.einsum("bhqk,bqkd->bhqd", alpha.real, -d)).mean(1)
-    return heads.merge(out, None), step
+    return heads.merge(out.transpose(1, 2), None), step
 
 
 @pytest.fixture
@@ -184,23 +185,57 @@ def test_weights_in_bfloat16_run():
     assert model(x, x, x).mean.isfinite().all()
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("maps", [0, 2])
-def test_sdpa_does_the_same(masked, maps):
-    """What runs on other devices than a CPU."""
+def attention_inputs(masked, local):
+    """Queries, keys, values, mask, widths and distances; the first query has no key."""
     g = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 3, n, d, generator=g, dtype=torch.float64) for n, d in ((4, 6), (5, 6), (5, 2)))
+
+    def gauss(*shape):
+        return torch.randn(shape, generator=g, dtype=torch.float64).requires_grad_()
+
     pairs = torch.rand(2, 4, 5, generator=g) < 0.5 if masked else None
-    shared = tuple(
-        (torch.randn(2, 3, 4, 1, generator=g).double(), torch.randn(2, 4, 5, generator=g).double()) for _ in range(maps)
-    )
     if pairs is not None:
         pairs[0, 0] = False
-    ours, torchs = (f(q, k, v, pairs, shared) for f in (attend_explicit, attend_sdpa))
-    if pairs is not None:
-        some = pairs.any(-1)[:, None, :, None]
-        ours, torchs = ours * some, torchs * some  # queries without keys are left to the caller
-    torch.testing.assert_close(ours, torchs)
+    bias = (gauss(2, 3, 4, 1), gauss(2, 4, 5)) if local else (None, None)
+    return gauss(2, 3, 4, 6), gauss(2, 3, 5, 6), gauss(2, 3, 5, 2), pairs, *bias
+
+
+@pytest.mark.parametrize("at_once", [1, 1 << 20])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("local", [False, True])
+def test_attention_is_the_same_on_all_devices(masked, local, at_once, monkeypatch):
+    """`attend` on a CPU, what runs elsewhere, and the plain formula: values and gradients."""
+    monkeypatch.setattr(functions, "SCORES_AT_ONCE", at_once)
+    inputs = attention_inputs(masked, local)
+    some = 1.0 if inputs[3] is None else inputs[3].any(-1)[:, None, :, None]
+    graded = [t for t in inputs if t is not None and t.requires_grad]
+    outcomes = []
+    for f in (attend_explicit, attend_sdpa, attend):
+        out = f(*inputs) * some  # queries without keys are left to the caller
+        outcomes.append([out, *torch.autograd.grad(out.sin().sum(), graded)])
+    for plain, *others in zip(*outcomes, strict=True):
+        for other in others:
+            torch.testing.assert_close(other, plain)
+
+
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("rest", [0, 1, 2])
+def test_gradients_of_rotations(inverse, rest):
+    """Of channels, of those that are not rotated, and of angles."""
+    g = torch.Generator().manual_seed(0)
+
+    def gauss(*shape):
+        return torch.randn(shape, generator=g, dtype=torch.float64).requires_grad_()
+
+    # Channels are part of a wider tensor, whose width says whether they can be read as complex numbers in place.
+    wide, angle, other = gauss(2, 3, 4, 6 + rest), gauss(2, 4, 3, 3), gauss(2, 3, 4, 2)
+
+    def rotate(wide, angle, other):
+        return Rotation.by(angle, torch.float64)(wide[..., :6], other if rest else None, inverse)
+
+    assert torch.autograd.gradcheck(rotate, (wide, angle, other))
+    points = torch.view_as_complex(wide[..., :6].unflatten(-1, (-1, 2)).contiguous()).transpose(1, 2)
+    expected = torch.view_as_real(points * torch.exp((-1j if inverse else 1j) * angle)).flatten(-2)
+    torch.testing.assert_close(rotate(wide, angle, other)[..., :6], expected)
 
 
 def test_few_frequencies_fit_a_circle_too():

@@ -10,7 +10,7 @@ import torch
 
 from conftest import random_batch, small_model
 from shiftnp.attention import reference, tiled
-from shiftnp.attention.tiled import MLPWeights
+from shiftnp.attention.pair_mlp import MLPWeights
 from shiftnp.geometry import Geometry, Positions
 from shiftnp.kernels.mlp import PairwiseMLPAttention
 from shiftnp.models import TETNP

@@ -14,8 +14,7 @@ Rotary scores do not decay with distance. A Gaussian locality bias, `-lambda |x_
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Complex, Float
@@ -23,27 +22,90 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from shiftnp.attention.mask import PairMask
+from shiftnp.attention.products import product
 from shiftnp.attention.reference import softmax_over_keys
-
-Bias = Sequence[tuple[Float[Tensor, "b h nq 1"], Float[Tensor, "b nq nk"]]]
-"""Gated additive attention bias: maps that all heads share, each with the gain of every head and query."""
 
 
 class Rotation(NamedTuple):
-    """Rotations by angles `a`, held as phases `exp(i a)`."""
+    """Rotations by angles `a`, with their phases `exp(i a)`, for tokens that follow each other within a head or heads
+    that follow each other within a token.
 
-    phase: Complex[Tensor, "b h n r"]
+    The phases carry no gradient: that of the angles follows from the rotated channels, see `Rotate`.
+    """
 
-    def to(self, dtype: torch.dtype) -> Rotation:
-        """The rotations for channels of that dtype."""
-        return Rotation(self.phase.to(dtype.to_complex()))
+    angle: Float[Tensor, "b i j r"]
+    phase: Complex[Tensor, "b i j r"]
 
-    def __call__(self, z: Float[Tensor, "b h n c"], inverse: bool = False) -> Float[Tensor, "b h n c"]:
-        """The first `2 r` channels, two by two, as `r` points of the plane, rotated; the other channels stay."""
-        rotated = 2 * self.phase.shape[-1]
-        point = torch.view_as_complex(z[..., :rotated].unflatten(-1, (-1, 2)).contiguous())
-        out = torch.view_as_real(point * (self.phase.conj() if inverse else self.phase)).flatten(-2)
-        return out if rotated == z.shape[-1] else torch.cat([out, z[..., rotated:]], -1)
+    @staticmethod
+    def by(angle: Float[Tensor, "b i j r"], dtype: torch.dtype) -> Rotation:
+        """Rotations of channels of that dtype by angles, which may be more precise."""
+        fixed = angle.detach()
+        phase = torch.complex(fixed.cos(), fixed.sin()).to(dtype.to_complex())
+        return Rotation(angle, phase)
+
+    def transpose(self) -> Rotation:
+        """The same with tokens and heads exchanged."""
+        return Rotation(self.angle.transpose(1, 2), self.phase.transpose(1, 2))
+
+    def __call__(
+        self, z: Float[Tensor, "b j i c"], rest: Float[Tensor, "b j i d"] | None = None, inverse: bool = False
+    ) -> Float[Tensor, "b i j e"]:
+        """The channels, two by two, as `r` points of the plane, rotated; then the other channels, `rest`, as they are.
+
+        Tokens and heads are exchanged: attention wants heads first, projections want tokens first.
+        """
+        if not torch.compiler.is_exporting():
+            return Rotate.apply(z, rest, self.angle, self.phase, inverse)
+        phase = torch.complex(self.angle.cos(), self.angle.sin()).to(self.phase.dtype)  # plain operations only
+        points = torch.view_as_complex(z.transpose(1, 2).unflatten(-1, (-1, 2)).contiguous())
+        out = torch.view_as_real(points * (phase.conj() if inverse else phase)).flatten(-2)
+        return out if rest is None else torch.cat([out, rest.transpose(1, 2)], -1)
+
+
+class Rotate(torch.autograd.Function):
+    """The autograd function of `Rotation`: the derivative of a rotated point by its angle is that point, rotated by a
+    right angle."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, rest: Tensor | None, angle: Tensor, phase: Tensor, inverse: bool) -> Tensor:
+        b, j, i, c = z.shape
+        out = z.new_empty(b, i, j, c + (0 if rest is None else rest.shape[-1]))
+        _write(out[..., :c], _points(z.transpose(1, 2)), phase.conj() if inverse else phase)
+        if rest is not None:
+            out[..., c:] = rest.transpose(1, 2)
+        ctx.inverse, ctx.has_rest = inverse, rest is not None
+        ctx.save_for_backward(out, phase)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dout: Tensor) -> Any:
+        out, phase = ctx.saved_tensors
+        c = 2 * phase.shape[-1]
+        dpoints, dangle = _points(dout[..., :c]), None
+        dz = dout.new_empty(*dout.transpose(1, 2).shape[:3], c)
+        _write(dz.transpose(1, 2), dpoints, phase if ctx.inverse else phase.conj())
+        if ctx.needs_input_grad[2]:
+            points = _points(out[..., :c])
+            a, b = (points, dpoints) if not ctx.inverse else (dpoints, points)
+            dangle = (a.real * b.imag).sub_(a.imag * b.real)
+        return dz, dout[..., c:].transpose(1, 2) if ctx.has_rest else None, dangle, None, None
+
+
+def _points(z: Float[Tensor, "*any c"]) -> Complex[Tensor, "*any r"]:
+    """Pairs of channels as complex numbers; a view where the layout in memory allows it."""
+    pairs = z.unflatten(-1, (-1, 2))
+    aligned = pairs.stride(-1) == 1 and all(s % 2 == 0 for s in (pairs.storage_offset(), *pairs.stride()[:-1]))
+    return torch.view_as_complex(pairs if aligned else pairs.contiguous())
+
+
+def _write(out: Float[Tensor, "*any c"], a: Complex[Tensor, "*any r"], b: Complex[Tensor, "*any r"]) -> None:
+    """Writes a product of complex numbers to pairs of channels."""
+    points = _points(out)
+    if points.data_ptr() == out.data_ptr():
+        torch.mul(a, b, out=points)
+    else:
+        out.copy_(torch.view_as_real(a * b).flatten(-2))
 
 
 def attend(
@@ -51,26 +113,88 @@ def attend(
     k: Float[Tensor, "b h nk d"],
     v: Float[Tensor, "b h nk dv"],
     pairs: PairMask = None,
-    bias: Bias = (),
+    width: Float[Tensor, "b h nq 1"] | None = None,
+    distance: Float[Tensor, "b nq nk"] | None = None,
 ) -> Float[Tensor, "b h nq dv"]:
-    """Softmax attention with scores `q . k + bias`. The output of a query without keys is undefined, and the caller
-    discards it."""
-    # On a CPU, torch's fused kernel needs values as wide as keys; its fallback is slower than `attend_explicit`.
-    return (attend_explicit if q.device.type == "cpu" else attend_sdpa)(q, k, v, pairs, bias)
+    """Softmax attention with scores `q . k - width * distance`. The output of a query without keys is undefined, and
+    the caller discards it."""
+    if q.device.type != "cpu":
+        return attend_sdpa(q, k, v, pairs, width, distance)
+    # Torch's fused kernel needs values as wide as keys there; its fallback is slower than this.
+    if torch.compiler.is_exporting():
+        return attend_explicit(q, k, v, pairs, width, distance)
+    return LocalityAttention.apply(q, k, v, pairs, width, distance)
 
 
-def attend_explicit(q: Tensor, k: Tensor, v: Tensor, pairs: PairMask, bias: Bias) -> Tensor:
+def attend_explicit(
+    q: Tensor, k: Tensor, v: Tensor, pairs: PairMask, width: Tensor | None, distance: Tensor | None
+) -> Tensor:
     """Attention in plain torch: scores, softmax, weighted sum."""
     scores = q @ k.mT
-    for gain, shared in bias:
-        scores = torch.addcmul(scores, gain, shared[:, None])
+    if width is not None and distance is not None:
+        scores = scores - width * distance[:, None]
     return softmax_over_keys(scores, pairs) @ v
 
 
-def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, pairs: PairMask, bias: Bias) -> Tensor:
+def attend_sdpa(
+    q: Tensor, k: Tensor, v: Tensor, pairs: PairMask, width: Tensor | None, distance: Tensor | None
+) -> Tensor:
     """Attention through torch's `scaled_dot_product_attention`."""
     mask = None if pairs is None else (pairs | ~pairs.any(-1, keepdim=True))[:, None]
-    if bias:
-        added = torch.stack([gain * shared[:, None] for gain, shared in bias]).sum(0)
-        mask = added if mask is None else added.masked_fill(~mask, -math.inf)
+    if width is not None and distance is not None:
+        bias = -width * distance[:, None]
+        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
     return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0)
+
+
+class LocalityAttention(torch.autograd.Function):
+    """The autograd function of `attend` on a CPU: a few tasks after the other, whose scores fit the processor's cache,
+    in place. Attention weights are kept for the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, pairs: PairMask, width: Tensor | None, distance: Tensor | None
+    ) -> Tensor:
+        ctx.save_for_backward(q, k, v, width, distance)
+        b, h, nq, _ = q.shape
+        out, ctx.alpha = q.new_empty(b, h, nq, v.shape[-1]), []
+        for t in tasks_at_once(b, h * nq * k.shape[2]):
+            scores = product(q[t], k[t].mT)
+            if width is not None and distance is not None:
+                scores -= width[t] * distance[t, None]  # faster than addcmul
+            if pairs is not None:
+                scores.masked_fill_(~pairs[t, None], torch.finfo(q.dtype).min)
+            alpha = torch.softmax(scores, -1, out=scores)
+            torch.bmm(alpha.flatten(0, 1), v[t].flatten(0, 1), out=out[t].flatten(0, 1))
+            if any(ctx.needs_input_grad):
+                ctx.alpha.append(alpha)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dout: Tensor) -> Any:
+        q, k, v, width, distance = ctx.saved_tensors
+        dq, dk, dv = (torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (q, k, v))
+        dwidth = None if width is None else torch.empty_like(width)
+        ddistance = torch.empty_like(distance) if ctx.needs_input_grad[5] else None
+        for t, alpha in zip(tasks_at_once(len(q), q.shape[1] * q.shape[2] * k.shape[2]), ctx.alpha, strict=True):
+            dscores = product(dout[t], v[t].mT)
+            torch.bmm(alpha.mT.flatten(0, 1), dout[t].flatten(0, 1), out=dv[t].flatten(0, 1))
+            torch.ops.aten._softmax_backward_data.out(dscores, alpha, -1, alpha.dtype, grad_input=dscores)
+            torch.bmm(dscores.flatten(0, 1), k[t].flatten(0, 1), out=dq[t].flatten(0, 1))
+            torch.bmm(dscores.mT.flatten(0, 1), q[t].flatten(0, 1), out=dk[t].flatten(0, 1))
+            if ddistance is not None:
+                ddistance[t] = -(width[t] * dscores).sum(1)
+            if dwidth is not None:
+                torch.sum(dscores.mul_(distance[t, None]), -1, keepdim=True, out=dwidth[t])
+        return dq, dk, dv, None, None if dwidth is None else dwidth.neg_(), ddistance
+
+
+SCORES_AT_ONCE = 1 << 20
+"""Attention scores of several tasks that are computed at once."""
+
+
+def tasks_at_once(tasks: int, scores: int) -> list[slice]:
+    """Slices of tasks with so many scores each."""
+    n = max(1, SCORES_AT_ONCE // max(1, scores))
+    return [slice(i, i + n) for i in range(0, tasks, n)]

@@ -13,7 +13,7 @@ a GPU yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -21,17 +21,21 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad
 
+from shiftnp.attention.buffers import buffer
 from shiftnp.attention.mask import PairMask
+from shiftnp.attention.pair_mlp import BufferedMLP, MLPWeights
 from shiftnp.attention.precision import bf16_pays
-from shiftnp.attention.reference import softmax_over_keys
+from shiftnp.attention.products import product
 from shiftnp.geometry import Geometry, Positions
 
 ACTIVATIONS = 1 << 19
 """Hidden activations of a layer that a tile holds on a CPU: few enough for the cache, 4,096 pairs at a width of 128."""
 LARGEST_TILE = {"cpu": 1 << 14, "cuda": 1 << 18}
 """Pairs in a tile, at most."""
+
+KEPT = 1 << 21
+"""Scores, displacements and weights of a call that are kept for the backward pass if there are no more than this."""
 
 LOW_PRECISION: bool | None = None
 """Whether the pairwise MLPs use bfloat16 where it is allowed (None: where it measures faster than float32)."""
@@ -72,23 +76,6 @@ def low_precision_pays(device: torch.device, width: int, rows: int | None = None
     return bf16_pays(device, width, rows) if LOW_PRECISION is None else LOW_PRECISION
 
 
-class MLPWeights(NamedTuple):
-    """Weights of an MLP with two hidden layers: `w3 relu(w2 relu(w1 x + b1) + b2) + b3`."""
-
-    w1: Float[Tensor, "w d_in"]
-    b1: Float[Tensor, " w"]
-    w2: Float[Tensor, "w w"]
-    b2: Float[Tensor, " w"]
-    w3: Float[Tensor, "d_out w"]
-    b3: Float[Tensor, " d_out"] | None = None
-
-    @staticmethod
-    def of(layers: Iterable[Any]) -> MLPWeights:
-        """The weights of three linear layers."""
-        first, second, last = layers
-        return MLPWeights(first.weight, first.bias, second.weight, second.bias, last.weight, last.bias)
-
-
 def attend(
     q: Float[Tensor, "b h nq d"],
     k: Float[Tensor, "b h nk d"],
@@ -108,7 +95,8 @@ def attend(
         tile: pairs in a tile (None: `tile_size`).
         low_precision: run the pairwise MLPs in bfloat16, with matrix products accumulated in float32.
     """
-    settings = (geometry or Geometry(), tile or tile_size(q.device, len(rho.b1)), low_precision)
+    keep = torch.is_grad_enabled() and len(q) * q.shape[2] * k.shape[2] * (rho.w1.shape[1] + len(rho.w3) + 2) <= KEPT
+    settings = (geometry or Geometry(), tile or tile_size(q.device, len(rho.b1)), low_precision, keep)
     tensors = (q, k, v, at_q.x, at_k.x, at_q.offset, at_k.offset, pairs)
     out, step = TiledAttention.apply(settings, *tensors, *rho[:5], *(phi or ()))
     return out, step if phi is not None else None
@@ -131,33 +119,37 @@ class TiledAttention(torch.autograd.Function):
         q, v, xq = tensors[0], tensors[2], tensors[3]
         with torch.autocast(q.device.type, enabled=False):
             work = TiledPass(settings, *tensors)
-            out = q.new_empty(*q.shape[:3], v.shape[-1], dtype=v.dtype)
+            b, h, nq, _ = q.shape
+            out = q.new_empty(h, b, nq, v.shape[-1], dtype=v.dtype)
             step = q.new_zeros(xq.shape, dtype=work.dtype)
-            for rows in work.tiles():
-                tile = work.tile(*rows)
-                b, n = rows
-                out[b, :, n] = tile.alpha @ work.v[b]
+            ctx.kept = []
+            for tasks, rows in work.tiles():
+                tile = work.tile(tasks, rows)
+                out[:, tasks, rows] = product(tile.alpha, work.v[:, tasks])
                 if tile.weight is not None:
-                    step[b, n] = (tile.weight[..., None] * tile.smooth).sum(-2)
-        return out, step
+                    step[tasks, rows] = (tile.weight * tile.smooth).sum(-1).movedim(0, -1)
+                if work.keeps:
+                    ctx.kept.append(tile)
+        return out.transpose(0, 1), step
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: Tensor, dstep: Tensor) -> Any:
         with torch.autocast(dout.device.type, enabled=False):
             work = TiledPass(ctx.settings, *ctx.saved_tensors)
-            gradients = work.gradients(dout.to(work.dtype), dstep.to(work.dtype), any(ctx.needs_input_grad[4:8]))
+            positions = any(ctx.needs_input_grad[4:8])
+            gradients = work.gradients(dout.to(work.dtype), dstep.to(work.dtype), positions, ctx.kept)
         pairs = zip(gradients, ctx.saved_tensors, strict=True)
         return None, *(None if g is None or t is None else g.to(t.dtype) for g, t in pairs)
 
 
 class Tile(NamedTuple):
-    """Intermediate results for some queries and all keys of some tasks."""
+    """Intermediate results for some queries and all keys of some tasks, heads or dimensions first."""
 
-    inputs: Float[Tensor, "p d_in"]  # of rho: scores and displacement features, pair by pair
-    d: Float[Tensor, "b n nk dx"]
-    smooth: Float[Tensor, "b n nk dx"]
-    alpha: Float[Tensor, "b h n nk"]
+    inputs: Float[Tensor, "d_in p"]  # of rho: scores and displacement features
+    d: Float[Tensor, "dx b n nk"]
+    smooth: Float[Tensor, "dx b n nk"]
+    alpha: Float[Tensor, "h b n nk"]
     weight: Float[Tensor, "b n nk"] | None  # of eq. 8, with its constant C
     scale: Float[Tensor, "b n nk"] | float  # C, and zero where a query does not attend to a key
 
@@ -167,7 +159,7 @@ class TiledPass:
 
     def __init__(
         self,
-        settings: tuple[Geometry, int, bool],
+        settings: tuple[Geometry, int, bool, bool],
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -178,137 +170,121 @@ class TiledPass:
         pairs: PairMask,
         *weights: Tensor,
     ) -> None:
-        self.geometry, self.size, low = settings
+        self.geometry, self.size, low, self.keeps = settings
         self.dtype = torch.promote_types(weights[0].dtype, torch.float32)
         self.scale = q.shape[-1] ** -0.5
-        self.q, self.k, self.v = q.to(self.dtype) * self.scale, k.to(self.dtype), v.to(self.dtype)
+        q, k, v = (t.to(self.dtype).transpose(0, 1) for t in (q, k, v))  # heads first
+        self.q, self.k, self.v = (q * self.scale).contiguous(), k.contiguous(), v.contiguous()
         self.xq, self.xk, self.offset_q, self.offset_k, self.pairs = xq, xk, offset_q, offset_k, pairs
-        pairs_at_most = min(self.size, q.shape[0] * q.shape[2] * k.shape[2])
-        scratch = q.new_empty(pairs_at_most, len(weights[1]), dtype=torch.bfloat16 if low else self.dtype)
-        self.rho = BufferedMLP(MLPWeights(*weights[:5]), scratch)
+        # Only the weights of a query without keys have to be set to zero after the softmax.
+        self.lonely = pairs is not None and not bool(pairs.any(-1).all())
+        rows = min(self.size, q.shape[1] * q.shape[2] * k.shape[2])
+        dtype = torch.bfloat16 if low else self.dtype
+        self.rho = BufferedMLP("rho", MLPWeights(*weights[:5]), rows, dtype)
         self.phi: BufferedMLP | None = None
         if len(weights) > 5:
             phi = MLPWeights(*weights[5:])
             assert phi.b3 is not None
             # Eq. 8 wants the sum of the outputs, which is one output of summed weights.
             summed = phi._replace(w3=phi.w3.sum(0, keepdim=True), b3=phi.b3.sum(0, keepdim=True))
-            self.phi = BufferedMLP(summed, scratch)
+            self.phi = BufferedMLP("phi", summed, rows, dtype)
             self.phi_outputs = len(phi.w3)
 
     def tiles(self) -> Iterator[tuple[slice, slice]]:
         """Slices of tasks and queries for each tile: several small tasks, or some queries of one task."""
-        b, _, nq, _ = self.q.shape
+        _, b, nq, _ = self.q.shape
         nk = self.k.shape[2]
-        tasks, rows = max(1, self.size // max(1, nq * nk)), max(1, self.size // nk)
+        tasks = even(b, max(1, self.size // max(1, nq * nk)))
+        rows = even(nq, max(1, self.size // nk))
         for i in range(0, b, tasks):
             for j in range(0, nq, rows):
-                yield slice(i, i + tasks), slice(j, min(nq, j + rows))
+                yield slice(i, min(b, i + tasks)), slice(j, min(nq, j + rows))
 
     def tile(self, b: slice, n: slice) -> Tile:
         """Computes eqs. 5 and 6 and the weights of eq. 8 for the tasks `b` and the queries `n`."""
-        at_q = Positions(self.xq[b, n], None if self.offset_q is None else self.offset_q[b, n])
-        at_k = Positions(self.xk[b], None if self.offset_k is None else self.offset_k[b])
-        d = self.geometry.displacement(at_q, at_k, self.dtype)
-        scores = self.q[b, :, n] @ self.k[b].mT
-        inputs = torch.cat([scores.movedim(1, -1), self.geometry.features(d)], -1)
-        shape, inputs = inputs.shape[:3], inputs.flatten(0, 2)
+        q, k, heads = self.q[:, b, n], self.k[:, b], len(self.q)
+        shape = (*q.shape[1:3], k.shape[2])
+        size = (self.rho.net.w1.shape[1], *shape)
+        inputs = q.new_empty(size) if self.keeps else buffer("inputs", size, self.dtype, q.device)
+        torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT, out=inputs[:heads].flatten(0, 1))
+        d = self._displacement(b, n, inputs[heads:])
+        logits = self.rho(inputs.flatten(1)).view(heads, *shape)
         pairs = self.pairs if self.pairs is None else self.pairs[b] if self.pairs.shape[1] == 1 else self.pairs[b, n]
-        alpha = softmax_over_keys(self.rho(inputs).unflatten(0, shape).movedim(-1, 1).contiguous(), pairs)
+        if pairs is not None:
+            logits.masked_fill_(~pairs, torch.finfo(self.dtype).min)
+        alpha = logits.softmax(-1)
+        if pairs is not None and self.lonely:
+            alpha *= pairs
         if self.phi is None:
-            return Tile(inputs, d, d, alpha, None, 0.0)
-        scale: Tensor | float = 1 / d.shape[2]
+            return Tile(inputs.flatten(1), d, d, alpha, None, 0.0)
+        scale: Tensor | float = 1 / shape[2]
         if pairs is not None:
             scale = pairs / pairs.sum(-1, keepdim=True).clamp(min=1).to(self.dtype)
-        weight = self.phi(self.by_pair(alpha))[:, 0].unflatten(0, shape) * scale
-        return Tile(inputs, d, self.geometry.smooth(d), alpha, weight, scale)
+        weight = self.phi(alpha.flatten(1)).view(shape) * scale
+        smooth = self.geometry.smooth(d.movedim(0, -1)).movedim(-1, 0)
+        return Tile(inputs.flatten(1), d, smooth, alpha, weight, scale)
 
-    @staticmethod
-    def by_pair(t: Float[Tensor, "b h n nk"]) -> Float[Tensor, "p h"]:
-        """One row for each pair of query and key, one column for each head."""
-        return t.movedim(1, -1).flatten(0, 2)
+    def _displacement(self, b: slice, n: slice, features: Float[Tensor, "f b n nk"]) -> Float[Tensor, "dx b n nk"]:
+        """Displacements; writes their features."""
+        xq, xk = self.xq[b, n], self.xk[b]
+        offset_q, offset_k = (None if t is None else t[b] for t in (self.offset_q, self.offset_k))
+        offset_q = offset_q if offset_q is None else offset_q[:, n]
+        if self.geometry.period is not None:
+            d = self.geometry.displacement(Positions(xq, offset_q), Positions(xk, offset_k), self.dtype)
+            features.copy_(self.geometry.features(d).movedim(-1, 0))
+            return d.movedim(-1, 0)
+        for i, d in enumerate(features):  # what `Geometry.displacement` does, in place
+            torch.sub(xq[:, :, None, i], xk[:, None, :, i], out=d)
+            if offset_q is not None:
+                d += offset_q[:, :, None, i]
+            if offset_k is not None:
+                d -= offset_k[:, None, :, i]
+        return features
 
-    def gradients(self, dout: Tensor, dstep: Tensor, positions: bool) -> list[Tensor | None]:
-        """Gradients of all tensor arguments of `__init__`, in its order; those of positions only if `positions`."""
+    def gradients(
+        self,
+        dout: Float[Tensor, "b h nq dv"],
+        dstep: Float[Tensor, "b nq dx"],
+        positions: bool,
+        kept: Sequence[Tile] = (),
+    ) -> list[Tensor | None]:
+        """Gradients of all tensor arguments of `__init__`, in its order; those of positions only if `positions`.
+
+        Args:
+            kept: the tiles of the forward pass, if they were kept.
+        """
         dq, dk, dv = (torch.zeros_like(t) for t in (self.q, self.k, self.v))
         dxq, dxk = (self.q.new_zeros(t.shape) for t in (self.xq, self.xk))
-        heads = self.q.shape[1]
-        for b, n in self.tiles():
-            tile = self.tile(b, n)
-            shape = tile.d.shape[:3]
-            dalpha = dout[b, :, n] @ self.v[b].mT
-            dv[b] += tile.alpha.mT @ dout[b, :, n]
-            along = dstep[b, n][:, :, None]
+        heads, dout = len(self.q), dout.transpose(0, 1).contiguous()
+        for i, (b, n) in enumerate(self.tiles()):
+            tile = kept[i] if kept else self.tile(b, n)
+            alpha, douts = tile.alpha, dout[:, b, n]
+            dalpha = product(douts, self.v[:, b].mT)
+            dv[:, b] += product(alpha.mT, douts)
+            along = dstep[b, n].movedim(-1, 0)[..., None]
             if self.phi is not None:
-                dweight = (tile.smooth * along).sum(-1) * tile.scale
-                back = self.phi.backward(self.by_pair(tile.alpha), dweight.flatten()[:, None])
-                dalpha += back.unflatten(0, shape).movedim(-1, 1)
-            dlogits = tile.alpha * (dalpha - (tile.alpha * dalpha).sum(-1, keepdim=True))
-            back = self.rho.backward(tile.inputs, self.by_pair(dlogits)).unflatten(0, shape)
-            dscores = back[..., :heads].movedim(-1, 1)
-            dq[b, :, n] = dscores @ self.k[b]
-            dk[b] += dscores.mT @ self.q[b, :, n]
+                dweight = (tile.smooth * along).sum(0) * tile.scale
+                back = self.phi.backward(alpha.flatten(1), dweight.view(1, -1), recompute=bool(kept))
+                dalpha += back.view_as(alpha)
+            dlogits = torch._softmax_backward_data(dalpha, alpha, -1, alpha.dtype)
+            back = self.rho.backward(tile.inputs, dlogits.flatten(1), recompute=bool(kept))
+            back = back.unflatten(1, alpha.shape[1:])
+            dq[:, b, n] = product(back[:heads], self.k[:, b])
+            dk[:, b] += product(back[:heads].mT, self.q[:, b, n])
             if positions:
-                dsmooth = None if tile.weight is None else tile.weight[..., None] * along
-                dd = self.geometry.vjp(tile.d, back[..., heads:], dsmooth)
+                dsmooth = None if tile.weight is None else (tile.weight * along).movedim(0, -1)
+                dd = self.geometry.vjp(tile.d.movedim(0, -1), back[heads:].movedim(0, -1), dsmooth)
                 dxq[b, n] = dd.sum(2)
                 dxk[b] -= dd.sum(1)
         of_positions: list[Tensor | None] = [dxq, dxk, dxq, dxk] if positions else [None] * 4
         of_phi: list[Tensor] = []
         if self.phi is not None:
-            *first, w3, b3 = self.phi.sums
+            *first, w3, b3 = self.phi.gradients()
             of_phi = [*first, w3.expand(self.phi_outputs, -1), b3.expand(self.phi_outputs)]
-        return [dq * self.scale, dk, dv, *of_positions, None, *self.rho.sums[:5], *of_phi]
+        of_tokens = [t.transpose(0, 1) for t in (dq * self.scale, dk, dv)]
+        return [*of_tokens, *of_positions, None, *self.rho.gradients(), *of_phi]
 
 
-class BufferedMLP:
-    """An MLP applied to one tile after the other in reused buffers. A tile larger than the buffers is split.
-
-    Args:
-        scratch: a buffer for gradients, which several MLPs may share; its dtype is that of the matrix products.
-    """
-
-    def __init__(self, net: MLPWeights, scratch: Tensor) -> None:
-        low: Any = (None if t is None else t.to(scratch.dtype) for t in net)
-        self.net = MLPWeights(*low)
-        # Matrix products with few columns are slow: the columns are padded to the width of SIMD registers.
-        self.wide = pad(self.net.w1, (0, -net.w1.shape[1] % 16))
-        self.first, self.second, self.scratch = torch.empty_like(scratch), torch.empty_like(scratch), scratch
-        self.out_dtype = torch.promote_types(net.w1.dtype, torch.float32)
-        self.sums = [torch.zeros_like(t, dtype=self.out_dtype) for t in net if t is not None]
-        """Gradients of the weights, summed over tiles."""
-
-    def __call__(self, x: Float[Tensor, "p d_in"]) -> Float[Tensor, "p d_out"]:
-        net, n = self.net, len(x)
-        if n > len(self.scratch):
-            return torch.cat([self(part) for part in x.split(len(self.scratch))])
-        first = torch.addmm(net.b1, x.to(net.w1.dtype), net.w1.T, out=self.first[:n]).relu_()
-        second = torch.addmm(net.b2, first, net.w2.T, out=self.second[:n]).relu_()
-        out = second @ net.w3.T if net.b3 is None else torch.addmm(net.b3, second, net.w3.T)
-        return out.to(self.out_dtype)
-
-    def backward(self, x: Float[Tensor, "p d_in"], dout: Float[Tensor, "p d_out"]) -> Float[Tensor, "p d_in"]:
-        """VJP: returns the gradient of the inputs and adds that of the weights to `sums`. Uses the activations of the
-        last call, which are still in the buffers, and overwrites them."""
-        net, n = self.net, len(x)
-        if n > len(self.scratch):
-            parts = zip(x.split(len(self.scratch)), dout.split(len(self.scratch)), strict=True)
-            return torch.cat([self._recompute(*part) for part in parts])
-        x, dout = x.to(net.w1.dtype), dout.to(net.w1.dtype)
-        first, second = self.first[:n], self.second[:n]
-        last = [dout.T @ second, *([] if net.b3 is None else [dout.sum(0)])]
-        dsecond = relu_backward(torch.mm(dout, net.w3, out=self.scratch[:n]), second)
-        middle = [dsecond.T @ first, dsecond.sum(0)]
-        dfirst = relu_backward(torch.mm(dsecond, net.w2, out=second), first)
-        for total, part in zip(self.sums, [(x.T @ dfirst).T, dfirst.sum(0), *middle, *last], strict=True):
-            total += part
-        return (dfirst @ self.wide)[:, : x.shape[1]].to(self.out_dtype)
-
-    def _recompute(self, x: Float[Tensor, "p d_in"], dout: Float[Tensor, "p d_out"]) -> Float[Tensor, "p d_in"]:
-        """`backward` for a part of a tile, whose activations are recomputed first."""
-        self(x)
-        return self.backward(x, dout)
-
-
-def relu_backward(gradient: Tensor, output: Tensor) -> Tensor:
-    """VJP of a ReLU with this `output`, in place."""
-    return torch.ops.aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)
+def even(n: int, most: int) -> int:
+    """The size of the parts if `n` things are divided evenly into as few parts of at most `most` as possible."""
+    return -(-n // max(1, -(-n // most)))

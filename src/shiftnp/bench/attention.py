@@ -1,9 +1,10 @@
 """Speed, memory and accuracy of the attention kernels: `shiftnp bench attention`.
 
 Training steps of the paper's 1-D models (16 tasks, 64 context points, 128 targets, `D_z` 128, 5 layers) with the plain
-formula, with tiled attention and with the rotary kernel, alternating; memory of a forward and backward pass with 1,000
-context points and 2,000 targets, in separate processes; and errors of gradients relative to the plain formula in
-float64.
+formula, with tiled attention and with the rotary kernel, alternating; the same with 32 context points; the time of the
+wide matrix products alone, below which no implementation in float32 can get without holding activations; memory of a
+forward and backward pass with 1,000 context points and 2,000 targets, in separate processes; and errors of gradients
+relative to the plain formula in float64.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,33 +56,67 @@ CASES: dict[str, tuple[str, dict[str, Any], str, Precision]] = {
 }
 
 
+FEW_CONTEXT = ("TNP", "TE-TNP, plain formula", "TE-TNP, tiled", "TE-TNP, tiled, bf16", "TE-TNP, rotary")
+"""The cases that are also timed with half the context points."""
+TASKS, TARGETS = 16, 128
+
+
 def measure(repeats: int = 5, seed: int = 0, context: int = 64, quiet: bool = False) -> dict[str, Any]:
     """Runs the benchmark; returns plain data for JSON. bfloat16 is timed only if its matrix products are faster."""
     bf16 = low_precision_pays(torch.device("cpu"), 128)
-    batch = GPTask(points=(context, context)).sample(16, generator_for(seed, 0))
-    models: dict[tuple[str, str], NeuralProcess] = {}
-    seconds: dict[str, list[float]] = {name: [] for name, case in CASES.items() if case[3] == "float32" or bf16}
+    names = [name for name, case in CASES.items() if case[3] == "float32" or bf16]
+    few = [name for name in FEW_CONTEXT if name in names]
     with progress(quiet=quiet) as shown:
-        bar = shown.add_task("training steps", total=len(seconds) * (repeats + 1))
-        for i in range(repeats + 1):
-            for name in seconds:
-                kind, settings, backend, precision = CASES[name]
-                model = models.setdefault((kind, str(settings)), make(kind, settings, seed))
-                with computed_by(backend):
-                    start = time.perf_counter()
-                    step(model, batch, precision)
-                    if i > 0:  # the first step is a warm-up
-                        seconds[name].append(time.perf_counter() - start)
-                shown.advance(bar)
+        bar = shown.add_task("training steps", total=(len(names) + len(few)) * (repeats + 1))
+        steps = times(names, context, repeats, seed, lambda: shown.advance(bar))
+        with_few = times(few, context // 2, repeats, seed, lambda: shown.advance(bar))
     return {
-        "what": f"seconds of forward and backward, 16 tasks, {context} context points, 128 targets, in turns",
+        "what": f"seconds of forward and backward, {TASKS} tasks, {context} context points, {TARGETS} targets, in turn",
         "seed": seed,
         "repeats": repeats,
         "machine": machine() | {"bf16": bf16},
-        "steps": {name: summary(times) for name, times in seconds.items()},
+        "steps": steps,
+        f"steps with {context // 2} context points": with_few,
+        "wide products": {f"{n} context points": wide_products(n) for n in (context, context // 2)},
         "memory": memory(),
         "gradients": {name: gradient_error(*arguments) for name, arguments in PRECISIONS.items()},
     }
+
+
+def times(
+    names: Sequence[str], context: int, repeats: int, seed: int, advance: Callable[[], None]
+) -> dict[str, dict[str, Any]]:
+    """Seconds of a step of each case, all in turn on the same batch."""
+    batch = GPTask(points=(context, context)).sample(TASKS, generator_for(seed, 0))
+    models: dict[tuple[str, str], NeuralProcess] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for i in range(repeats + 1):
+        for name in seconds:
+            kind, settings, backend, precision = CASES[name]
+            model = models.setdefault((kind, str(settings)), make(kind, settings, seed))
+            with computed_by(backend):
+                start = time.perf_counter()
+                step(model, batch, precision)
+                if i > 0:  # the first step is a warm-up
+                    seconds[name].append(time.perf_counter() - start)
+            advance()
+    return {name: summary(of_one) for name, of_one in seconds.items()}
+
+
+def wide_products(context: int, layers: int = 5, width: int = 128, repeats: int = 20) -> float:
+    """Seconds of the `width x width` products of a tiled step of the paper's TE-TNP: for each pair and pairwise MLP one
+    in the forward pass, one to recompute activations, and two in the backward pass. The last target layer has no
+    location update, so no second MLP."""
+    within, across = TASKS * context * context, TASKS * context * TARGETS
+    pairs = 2 * layers * within + (2 * layers - 1) * across
+    rows = tiled.tile_size(torch.device("cpu"), width)
+    a, b = torch.ones(rows, width), torch.ones(width, width)
+    out, best = torch.empty_like(a), float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        best = min(best, time.perf_counter() - start)
+    return 4 * pairs / rows * best
 
 
 PRECISIONS: dict[str, tuple[str, Precision]] = {
@@ -173,10 +208,6 @@ def gradient_error(backend: str, precision: Precision) -> dict[str, float]:
 
 def table(result: dict[str, Any]) -> Table:
     """The result of `measure` as a table for the terminal."""
-    steps, plain = result["steps"], {}
-    for name, entry in steps.items():
-        if name.endswith("plain formula"):
-            plain[name.split(",")[0]] = entry["median"]
     m = result["machine"]
     caption = f"{m['processor']}, {m['threads']} threads, torch {m['torch']}"
     if not m["bf16"]:
@@ -188,9 +219,23 @@ def table(result: dict[str, Any]) -> Table:
     for name, error in result["gradients"].items():
         caption += f"\ngradient, {name}: {error['whole']:.1e} from the plain formula in float64"
         caption += f" ({error['worst parameter']:.1e} for the worst parameter)"
+    for name, seconds in result["wide products"].items():
+        caption += f"\nwide products of the tiled TE-TNP alone, {name}: {seconds:.2f} s"
     out = Table(title=result["what"], caption=caption)
     for head in ("", "median", "quartiles", "faster than plain", "relative to TNP"):
         out.add_column(head, justify="left" if head == "" else "right")
+    for title, steps in result.items():
+        if title.startswith("steps"):
+            add_rows(out, steps, title.removeprefix("steps").strip())
+    return out
+
+
+def add_rows(out: Table, steps: dict[str, Any], title: str) -> None:
+    """Adds one row for each case, after a title."""
+    plain = {name.split(",")[0]: e["median"] for name, e in steps.items() if name.endswith("plain formula")}
+    if title:
+        out.add_section()
+        out.add_row(title)
     for name, entry in steps.items():
         low, high = entry["quartiles"]
         family = plain.get(name.split(",")[0])
@@ -201,4 +246,3 @@ def table(result: dict[str, Any]) -> Table:
             "" if family is None else f"{family / entry['median']:.2f} x",
             f"{entry['median'] / steps['TNP']['median']:.2f}",
         )
-    return out

@@ -1,8 +1,9 @@
 """Time and memory against the number of context points, for one million targets: `shiftnp bench scale`.
 
-Two models of linear cost: a TE-TNP with a radius, whose points attend to their neighbours, and a TE-PT-TNP. The
-density of points is constant, the domain grows. Every measurement runs in a separate process, because peak memory
-cannot be reset. Weights are untrained, as neither time nor memory depends on them.
+Two models of linear cost: a TE-TNP with a radius, whose points attend to their neighbours, and a TE-PT-TNP; small with
+contexts of all sizes, or in the paper's size (`--size paper`), with both kernels and the largest context. The density
+of points is constant, the domain grows. Every measurement runs in a separate process, because peak memory cannot be
+reset. Weights are untrained, as neither time nor memory depends on them.
 """
 
 from __future__ import annotations
@@ -27,12 +28,19 @@ from shiftnp.models import MODELS
 NEIGHBOURS = 16
 """Context points within the radius of a point, on average."""
 RADIUS = math.sqrt(NEIGHBOURS / math.pi)
-SIZES: dict[str, Any] = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 3, "location_update": False}
+SMALL: dict[str, Any] = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 3, "location_update": False}
+FULL: dict[str, Any] = {"dz": 128, "heads": 8, "head_dim": 16, "layers": 5, "location_update": False}
+"""The paper's size."""
+LOCAL, PSEUDO = f"TE-TNP, {NEIGHBOURS} neighbours", "TE-PT-TNP, 32 pseudo-tokens"
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    f"TE-TNP, {NEIGHBOURS} neighbours": ("te-tnp", {**SIZES, "radius": RADIUS}),
-    "TE-PT-TNP, 32 pseudo-tokens": ("te-pt-tnp", {**SIZES, "pseudo": 32}),
+    LOCAL: ("te-tnp", {**SMALL, "radius": RADIUS}),
+    PSEUDO: ("te-pt-tnp", {**SMALL, "pseudo": 32}),
+    f"{LOCAL}, D_z 128, 5 layers": ("te-tnp", {**FULL, "radius": RADIUS}),
+    f"{LOCAL}, D_z 128, 5 layers, rotary": ("te-tnp", {**FULL, "radius": RADIUS, "kernel": "rotary"}),
+    f"{PSEUDO}, D_z 128, 5 layers": ("te-pt-tnp", {**FULL, "pseudo": 32}),
+    f"{PSEUDO}, D_z 128, 5 layers, rotary": ("te-pt-tnp", {**FULL, "pseudo": 32, "kernel": "rotary"}),
 }
-GOAL = {"context": 100_000, "targets": 1_000_000, "seconds": 60, "megabytes": 4096}
+GOAL = {"context": 100_000, "targets": 1_000_000, "seconds": 60, "megabytes": 1024}
 
 
 def measure(
@@ -40,25 +48,31 @@ def measure(
     targets: int = 1_000_000,
     seed: int = 0,
     quiet: bool = False,
+    paper: bool = False,
 ) -> dict[str, Any]:
     """Encodes contexts of all sizes and predicts at `targets` targets, with each model.
 
     Ctrl-C ends the benchmark early and returns the measurements so far.
+
+    Args:
+        paper: whether models have the paper's size (`FULL`) and not `SMALL`; then only the largest context is measured.
 
     Returns:
         plain data for JSON: seconds and peak memory of every size, and the exponents `p` of `time ~ points^p`.
     """
     if not contexts or min(contexts) < 1 or targets < 1:
         raise ValueError(f"contexts and targets must be at least 1, got {tuple(contexts)} and {targets}.")
-    sizes: dict[str, list[dict[str, Any]]] = {title: [] for title in ROWS}
+    contexts = [max(contexts)] if paper else list(contexts)
+    titles = [title for title, (_, options) in ROWS.items() if (options["dz"] == FULL["dz"]) is paper]
+    sizes: dict[str, list[dict[str, Any]]] = {title: [] for title in titles}
+    every = [(n, title) for n in contexts for title in titles]
     with progress(quiet=quiet, period=3600) as shown:
-        bar = shown.add_task("", total=len(ROWS) * len(contexts))
+        bar = shown.add_task("", total=len(every))
         try:
-            for n in contexts:
-                for title in ROWS:
-                    shown.update(bar, description=f"{title}, {n:,} points")
-                    sizes[title].append(in_own_process(title, n, targets, seed))
-                    shown.advance(bar)
+            for n, title in every:
+                shown.update(bar, description=f"{title}, {n:,} points")
+                sizes[title].append(in_own_process(title, n, targets, seed))
+                shown.advance(bar)
         except KeyboardInterrupt:
             shown.stop()
     return {
@@ -66,7 +80,7 @@ def measure(
         "contexts": list(contexts),
         "targets": targets,
         "seed": seed,
-        "finished": all(len(rows) == len(contexts) for rows in sizes.values()),
+        "finished": sum(map(len, sizes.values())) == len(every),
         "goal": GOAL,
         "machine": machine(),
         "models": {title: summary(title, rows) for title, rows in sizes.items()},

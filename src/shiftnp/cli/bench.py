@@ -27,6 +27,10 @@ class Bench:
     """For train: both presets have the paper's sizes, as nothing is trained."""
     repeats: int | None = None
     """For train and attention: number of steps of each model. Default: 20 and 5."""
+    size: Literal["small", "paper"] = "small"
+    """For scale: small is `D_z` 32 and 3 layers, paper `D_z` 128 and 5 layers, with the largest context only."""
+    targets: int = 1_000_000
+    """For scale: number of targets."""
     longest: float = 30.0
     """For sample: CPU seconds above which a time is scaled from that of few functions."""
     seed: int = 0
@@ -55,7 +59,7 @@ class Bench:
         else:
             from shiftnp.bench import scale
 
-            result = scale.measure(seed=self.seed)
+            result = scale.measure(targets=self.targets, seed=self.seed, paper=self.size == "paper")
             table = scale.table(result)
         show(result, table, self.out)
 

@@ -57,10 +57,9 @@ class FrequencyBank(nn.Module):
             parts.append(self.harmonics.to(dtype) * self.harmonics.new_tensor(self.fundamentals, dtype=dtype))
         return torch.cat(parts, -1)[..., self.order]
 
-    def forward(self, x: Float[Tensor, "b n dx"]) -> Rotation:
-        """Rotations by `w_hr . x`."""
-        angle = angles(x[:, None], self.vectors(x.dtype)[:, None])
-        return Rotation(torch.complex(angle.cos(), angle.sin()))
+    def forward(self, x: Float[Tensor, "b n dx"], dtype: torch.dtype) -> Rotation:
+        """Rotations by `w_hr . x` of channels of that dtype, heads first."""
+        return Rotation.by(angles(x[:, None], self.vectors(x.dtype)[:, None]), dtype)
 
 
 def angles(x: Float[Tensor, "*any n dx"], vectors: Float[Tensor, "*more r dx"]) -> Float[Tensor, "*all n r"]:

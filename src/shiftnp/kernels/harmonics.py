@@ -19,13 +19,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from shiftnp.attention.buffers import buffer
+
 
 class Posterior(NamedTuple):
     """Posterior of the regression with each candidate frequency and each prior.
 
     Attributes:
         evidence: log marginal likelihood, summed over outputs, without its constant `-n log(2 pi) / 2`.
-        first, second: `E[f(x)]` and `E[f(x)^2]` as trigonometric polynomials: coefficients of the waves of `waves`.
+        first, second: `E[f(x)]` and `E[f(x)^2]` as trigonometric polynomials: coefficients of constant, cosines, sines.
     """
 
     evidence: Float[Tensor, "b s r"]
@@ -33,18 +35,38 @@ class Posterior(NamedTuple):
     second: Float[Tensor, "b dy s r m"]
 
 
-def waves(angle: Float[Tensor, "*any"], top: int) -> Float[Tensor, "*any m"]:
-    """`cos(m a)` for `m` from 0 to `top`, followed by `sin(m a)` for `m` from 1 to `top`."""
-    c, s = angle.cos(), angle.sin()
-    cos, sin = [torch.ones_like(c), c], [s]
-    for _ in range(top - 1):
-        cos.append(cos[-1] * c - sin[-1] * s)
-        sin.append(sin[-1] * c + cos[-2] * s)
-    return torch.stack([*cos, *sin], -1)
+def waves(angle: Float[Tensor, "*any r"], top: int) -> Float[Tensor, "m *any c"]:
+    """`cos(m a)` and `sin(m a)`, next to each other, for `m` from 1 to `top`: the powers of `exp(i a)`.
+
+    Valid until the next call: without gradients they are in memory that is reused.
+    """
+    base = torch.complex(angle.cos(), angle.sin())
+    # Few products, so that rounding stays small.
+    if angle.requires_grad or torch.compiler.is_exporting():
+        powers = [base]
+        for m in range(2, top + 1):
+            powers.append(powers[m // 2 - 1] * powers[m - m // 2 - 1])
+        out = torch.stack(powers)
+    else:
+        out = buffer("waves", (top, *angle.shape), base.dtype, base.device)
+        out[0] = base
+        for m in range(2, top + 1):
+            torch.mul(out[m // 2 - 1], out[m - m // 2 - 1], out=out[m - 1])
+    return torch.view_as_real(out).flatten(-2)
+
+
+def interleave(polynomial: Float[Tensor, "*any p"]) -> tuple[Float[Tensor, "*any"], Float[Tensor, "m *any 2"]]:
+    """Coefficients of the constant, cosines and sines as the constant and the coefficients of `waves`."""
+    top = polynomial.shape[-1] // 2
+    constant, cos, sin = polynomial.split([1, top, top], -1)
+    return constant[..., 0], torch.stack([cos.movedim(-1, 0), sin.movedim(-1, 0)], -1)
 
 
 def products(harmonics: int) -> Float[Tensor, "p p m"]:
-    """The products of two waves up to `harmonics` as combinations of the waves up to twice that."""
+    """The products of two waves up to `harmonics` as combinations of the waves up to twice that.
+
+    Waves are in the order constant, cosines, sines.
+    """
     waves_of_one, top = 2 * harmonics + 1, 2 * harmonics
     table = torch.zeros(waves_of_one, waves_of_one, 2 * top + 1)
     for i in range(waves_of_one):
@@ -81,17 +103,20 @@ def regress(
         table: see `products`.
     """
     p = len(table)
-    gram = torch.einsum("bdrm,ijm->ijbdr", sums, table)[:, :, :, :, None]  # matrix first: fast and without LAPACK
+    # Matrices first: fast, and without LAPACK.
+    gram = (table.flatten(0, 1) @ sums.movedim(-1, 0).flatten(1)).view(p, p, *sums.shape[:2], 1, sums.shape[2])
     ridge = (noise[:, None] / prior).T  # [p, s]
     eye = torch.eye(p, dtype=sums.dtype, device=sums.device)
-    inverse, log_det = invert(gram + (eye[..., None] * ridge)[:, :, None, None, :, None])  # [p, p, b, dy, s, r]
+    matrix = gram + (eye[..., None] * ridge)[:, :, None, None, :, None]  # [p, p, b, dy, s, r]
+    inverse, log_det = (invert if matrix.requires_grad or torch.compiler.is_exporting() else invert_)(matrix)
     right = moments.movedim(-1, 0)[:, :, :, None]  # [p, b, dy, 1, r]
     mean = (inverse * right).sum(1)  # [p, b, dy, s, r]
     variance, n = noise[:, None], count[..., None, None]
     misfit = (squares[..., None, None] - (mean * right).sum(0)) / variance
     log_det = log_det + prior.log().sum(-1)[:, None] + (n - p) * variance.log()
     evidence = -0.5 * (misfit + log_det).sum(1)
-    second = torch.einsum("ijbdsr,ijm->bdsrm", variance * inverse + mean[:, None] * mean, table)
+    square = variance * inverse + mean[:, None] * mean
+    second = (table.flatten(0, 1).T @ square.flatten(2).flatten(0, 1)).view(-1, *mean.shape[1:]).movedim(0, -1)
     first = mean.movedim(0, -1)
     cos, sin = first.split([(p + 1) // 2, p // 2], -1)
     rest = first.new_zeros(*first.shape[:-1], p // 2)
@@ -104,10 +129,23 @@ def invert(
     """Inverse and log-determinant of many small positive definite matrices, by sweeping one row after the other."""
     log_det = torch.zeros_like(matrix[0, 0])
     for k in range(len(matrix)):
-        pivot = matrix[k, k]
+        pivot = matrix[k, k].clone()
         log_det = log_det + pivot.log()
         row = matrix[k] / pivot
         matrix = matrix - matrix[:, k, None] * row
         matrix[k], matrix[:, k] = row, row
         matrix[k, k] = -1 / pivot
     return -matrix, log_det
+
+
+def invert_(matrix: Float[Tensor, "p p *any"]) -> tuple[Float[Tensor, "p p *any"], Float[Tensor, "*any"]]:
+    """`invert` in place and without gradients."""
+    log_det, update = torch.zeros_like(matrix[0, 0]), torch.empty_like(matrix)
+    for k in range(len(matrix)):
+        pivot = matrix[k, k].clone()
+        log_det += pivot.log()
+        row = matrix[k] / pivot
+        matrix -= torch.mul(matrix[:, k, None], row, out=update)
+        matrix[k], matrix[:, k] = row, row
+        matrix[k, k] = -1 / pivot
+    return matrix.neg_(), log_det

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from shiftnp.attention import local, reference, tiled
 from shiftnp.attention.mask import AttentionMask, PairMask
+from shiftnp.attention.pair_mlp import MLPWeights
 from shiftnp.geometry import Positions
 from shiftnp.kernels.base import AttentionSize, Kernel
 from shiftnp.nn.heads import Heads
@@ -54,7 +55,7 @@ class PairwiseMLPAttention(nn.Module):
         dense = self._reference if plain else self._tiled
         out, step = local.attend(dense, *self.heads.project(q.z, k.z), q.positions, k.positions, mask)
         offset = q.offset if step is None else step if q.offset is None else q.offset + step
-        return self.heads.merge(out, mask), offset
+        return self.heads.merge(out.transpose(1, 2), mask), offset
 
     def _reference(
         self, q: Tensor, k: Tensor, v: Tensor, at_q: Positions, at_k: Positions, pairs: PairMask
@@ -68,7 +69,7 @@ class PairwiseMLPAttention(nn.Module):
     def _tiled(
         self, q: Tensor, k: Tensor, v: Tensor, at_q: Positions, at_k: Positions, pairs: PairMask
     ) -> tuple[Tensor, Tensor | None]:
-        rho = tiled.MLPWeights.of(self.rho.layers)
-        phi = None if self.phi is None else tiled.MLPWeights.of(self.phi.layers)
+        rho = MLPWeights.of(self.rho.layers)
+        phi = None if self.phi is None else MLPWeights.of(self.phi.layers)
         low = tiled.uses_low_precision(q.device, len(rho.b1), max(1, len(q) * q.shape[2] * k.shape[2]))
         return tiled.attend(q, k, v, at_q, at_k, rho, phi, self.geometry, pairs, low_precision=low)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from shiftnp.geometry import Geometry
 from shiftnp.kernels.base import AttentionSize, ContextHook
 from shiftnp.kernels.frequencies import FrequencyBank, angles
-from shiftnp.kernels.harmonics import products, regress, waves
+from shiftnp.kernels.harmonics import interleave, products, regress, waves
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context, Tokens
 
@@ -34,21 +34,24 @@ LEAST_VARIANCE = 1e-4
 """Floor of the variance of the mixture, a difference of two large numbers."""
 LEAST_FREEDOM = 0.05
 """Floor of one minus the leverage of an observation."""
-MOST_WAVES = 1 << 24
-"""Waves in memory at once; if there are more, points are processed in chunks."""
+MOST_WAVES = 1 << 21
+"""Waves in memory at once, few enough for the processor's cache; if there are more, points are processed in chunks."""
 
 
 class SpectralSummary(NamedTuple):
     """Summary of the harmonic regressions of each data set.
 
     Attributes:
-        moments: coefficients of `E[f(x)]` and `E[f(x)^2]` under the vote of all candidates, see `harmonics.Posterior`.
+        moments: coefficients of `E[f(x)]` and `E[f(x)^2]` of each output under the vote of all candidates, for the
+            waves of each harmonic, see `harmonics.waves`.
+        constant: the coefficients of the constant.
         floor: the vote for "no period", times the variance of the signal, which is one.
         embedding: embedding of the votes, to be added to tokens.
         centre: mean of the context inputs.
     """
 
-    moments: Float[Tensor, "b dy rm 2"]
+    moments: Float[Tensor, "m b k c"]
+    constant: Float[Tensor, "b 1 k"]
     floor: Float[Tensor, "b 1 1"]
     embedding: Float[Tensor, "b 1 dz"]
     centre: Float[Tensor, "b 1 dx"]
@@ -107,13 +110,14 @@ class PeriodSearch(ContextHook):
         centre: Float[Tensor, "b 1 dx"],
     ) -> tuple[SpectralSummary, Float[Tensor, "b 1 1"]]:
         """Votes and mixture for contexts with inputs `x` relative to their `centre`, and the noise's mean variance."""
-        candidates = len(self.candidates.vectors(x.dtype)[0])
-        totals = [
-            torch.cat([observed[:, rows], y[:, rows]], -1).mT @ self._waves(x[:, rows]) for rows in self._chunks(x)
-        ]
-        sums, moments = torch.stack(totals).sum(0).unflatten(-1, (candidates, -1)).chunk(2, 1)  # each [b, dy, r, m]
-        top = 2 * HARMONICS
-        moments = torch.cat([moments[..., : HARMONICS + 1], moments[..., top + 1 : top + 1 + HARMONICS]], -1)
+        candidates, dy = len(self.candidates.vectors(x.dtype)[0]), y.shape[-1]
+        data = torch.cat([observed, y], -1).mT  # [b, 2 dy, n]
+        totals = torch.stack([data[..., rows] @ self._waves(x[:, rows]) for rows in self._chunks(x)]).sum(0)
+        of_waves = totals.unflatten(-1, (candidates, 2)).movedim(0, -2)  # [b, 2 dy, r, m, 2]
+        constant = data.sum(-1)[..., None, None].expand(-1, -1, candidates, 1)
+        sums = torch.cat([constant, of_waves[..., 0], of_waves[..., 1]], -1)[:, :dy]
+        few = of_waves[:, dy:, :, :HARMONICS]
+        moments = torch.cat([constant[:, dy:], few[..., 0], few[..., 1]], -1)
         count, squares = observed.sum(1), y.square().sum(1)
         decay, noise = x.new_tensor(PRIORS).unbind(-1)
         found = regress(sums, moments, squares, count, _prior(decay), noise, self.table.to(x.dtype))
@@ -130,17 +134,18 @@ class PeriodSearch(ContextHook):
         embedding = self.embed_votes(features.to(self.embed_votes.dtype))[:, None]
 
         each = votes[:, :-1].unflatten(-1, found.evidence.shape[1:])[:, None, ..., None]
-        mixture = torch.stack([(each * m).sum(2).flatten(2) for m in (found.first, found.second)], -1)
+        polynomials = torch.cat([(each * m).sum(2) for m in (found.first, found.second)], 1)  # [b, 2 dy, r, m]
+        level, mixture = interleave(polynomials)
         vote = votes[:, -1:, None]
         of_noise = (each.sum((1, 3, 4)) * noise).sum(-1)[:, None, None] + vote * noise.mean()
-        return SpectralSummary(mixture, vote, embedding, centre), of_noise
+        return SpectralSummary(mixture.flatten(-2), level.sum(-1)[:, None], vote, embedding, centre), of_noise
 
     def _mixture(
         self, x: Float[Tensor, "b n dx"], summary: SpectralSummary
     ) -> tuple[Float[Tensor, "b n dy"], Float[Tensor, "b n dy"]]:
         """Mean and standard deviation of the function at `x` under the vote of all candidates."""
-        parts = [self._waves(x[:, rows])[:, None] @ summary.moments for rows in self._chunks(x)]
-        mean, square = torch.cat(parts, 2).movedim(1, 2).unbind(-1)
+        parts = [(self._waves(x[:, rows]) @ summary.moments.mT).sum(0) for rows in self._chunks(x)]
+        mean, square = (torch.cat(parts, 1) + summary.constant).chunk(2, -1)
         variance = square + summary.floor - mean.square()
         return mean, variance.clamp(min=LEAST_VARIANCE).sqrt()
 
@@ -167,15 +172,15 @@ class PeriodSearch(ContextHook):
         dtype = torch.promote_types(self.embed_votes.dtype, torch.float32)
         return self.geometry.relative(tokens.positions, centre, dtype)
 
-    def _waves(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n rm"]:
+    def _waves(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "m b n c"]:
         """The waves of all candidates, up to twice the number of harmonics."""
-        return waves(angles(x, self.candidates.vectors(x.dtype)[0]), 2 * HARMONICS).flatten(2)
+        return waves(angles(x, self.candidates.vectors(x.dtype)[0]), 2 * HARMONICS)
 
     def _chunks(self, x: Float[Tensor, "b n dx"]) -> list[slice]:
         """Slices of points whose waves fit in memory. An exported program has no chunks, as its sizes are dynamic."""
         if torch.compiler.is_exporting():
             return [slice(None)]
-        each = x.shape[0] * len(self.candidates.vectors(x.dtype)[0]) * (4 * HARMONICS + 1)
+        each = x.shape[0] * len(self.candidates.vectors(x.dtype)[0]) * 4 * HARMONICS
         size = max(1, MOST_WAVES // each)
         return [slice(i, i + size) for i in range(0, max(1, x.shape[1]), size)]
 

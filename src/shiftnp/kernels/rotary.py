@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import linear, softplus
 from torch.utils.checkpoint import checkpoint
 
 from shiftnp.attention import local
-from shiftnp.attention.mask import AttentionMask, PairMask, has_keys
+from shiftnp.attention.mask import AttentionMask, BlockMask, PairMask, has_keys
 from shiftnp.attention.rotary import attend
 from shiftnp.geometry import Geometry, Positions
 from shiftnp.kernels.base import AttentionSize, Kernel
@@ -99,68 +99,101 @@ class RotaryAttention(nn.Module):
     ) -> tuple[Float[Tensor, "b nq dz"], Float[Tensor, "b nq dx"] | None]:
         # In float32 at least: phases and distances are differences of large numbers, too coarse in bfloat16.
         dtype = torch.promote_types(q.z.dtype, torch.float32)
-
-        def split(z: Tensor) -> Tensor:
-            return self.heads.split(z).to(dtype)
-
-        zq, zk, v = (t.to(dtype) for t in self.heads.project(q.z, k.z))
+        of_q, of_k = self._project(q.z, k.z, dtype)
         # Only displacements matter, so any translation-equivariant origin will do. Phases are computed in the precision
         # of the inputs: on a long domain, positions relative to the origin are large, too.
         centre, precise = Geometry.centre(k.positions.x, k.mask), torch.promote_types(dtype, k.positions.x.dtype)
         xk = self.geometry.relative(k.positions, centre, precise)
         shared = q.x is k.x and q.offset is k.offset  # self-attention
         xq = xk if shared else self.geometry.relative(q.positions, centre, precise)
-        rotate_k = self.score_frequencies(xk).to(dtype)
-        rotate_q = rotate_k if shared else self.score_frequencies(xq).to(dtype)
-        of_q = [zq * zq.shape[-1] ** -0.5, rotate_q(split(self.to_q_rotary(q.z)) * self.frequencies**-0.5)]
-        of_k = [zk, rotate_k(split(self.to_k_rotary(k.z)))]
-        if self.to_locality is not None:
-            of_q.append(softplus(split(self.to_locality(q.z))))  # an extra channel, which `_attend` removes
-        rotation = None
-        if self.value_frequencies is not None:
-            rotation = self.value_frequencies(xk).to(dtype)
-            v = rotation(v)
+        rotate_k = self.score_frequencies(xk, dtype)
+        rotate_q = rotate_k if shared else self.score_frequencies(xq, dtype)
+        query, key = rotate_q(of_q.rotary, of_q.plain), rotate_k(of_k.rotary, of_k.plain)
+        rotation, v = None, of_k.value
+        if self.value_frequencies is None:
+            v = v.transpose(1, 2)
+        else:
+            rotation = self.value_frequencies(xk, dtype)
+            v = rotation(*_pairs(v, v.shape[-1]))
             if not shared:
-                rotation = self.value_frequencies(xq).to(dtype)
+                rotation = self.value_frequencies(xq, dtype)
         channels = v.shape[-1]
         if self.to_step is not None:  # positions are attended to as further values
             v = torch.cat([v, _to_heads(self.geometry.embed(xk), v)], -1)
+        width = None if of_q.width is None else softplus(of_q.width.transpose(1, 2))
+        if width is not None and isinstance(mask, BlockMask):
+            query = torch.cat([query, width], -1)  # an extra channel, which `dense` removes
 
         def dense(
             q_: Tensor, k_: Tensor, v_: Tensor, at_q: Positions, at_k: Positions, pairs: PairMask
         ) -> tuple[Tensor, None]:
-            return self._attend(q_, k_, v_, at_q, at_k, pairs), None
+            if width is None or not isinstance(mask, BlockMask):
+                return self._attend(q_, k_, v_, width, at_q, at_k, pairs), None
+            return self._attend(q_[..., :-1], k_, v_, q_[..., -1:], at_q, at_k, pairs), None
 
         with torch.autocast(v.device.type, enabled=False):
-            tokens = torch.cat(of_q, -1), torch.cat(of_k, -1), v
-            out, _ = local.attend(dense, *tokens, q.positions, k.positions, mask)
+            out, _ = local.attend(dense, query, key, v, q.positions, k.positions, mask)
         offset = q.offset
         if self.to_step is not None:
             out, mean = out[..., :channels], out[..., channels:]
             towards = self.geometry.mean_displacement(xq.to(dtype)[:, None], mean)
-            step = (split(self.to_step(q.z)) * towards).mean(1)
+            step = (self.heads.split(self.to_step(q.z)).to(dtype) * towards).mean(1)
             some = has_keys(mask)
             step = step if some is None else step * some
             offset = step if offset is None else offset + step
-        if rotation is not None:
-            out = rotation(out, inverse=True)
+        back = None if rotation is None else rotation.transpose()
+        out = out.transpose(1, 2) if back is None else back(*_pairs(out, channels), inverse=True)
         return self.heads.merge(out.to(q.z.dtype), mask), offset
 
+    def _project(self, zq: Tensor, zk: Tensor, dtype: torch.dtype) -> tuple[OfQueries, OfKeys]:
+        """All projections of queries and of keys, each as one matrix product; in self-attention one for both."""
+        plain, relative = self.heads.head_dim**-0.5, self.frequencies**-0.5
+        q = [(self.to_q_rotary, relative), (self.heads.to_q, plain)]
+        if self.to_locality is not None:
+            q.append((self.to_locality, 1.0))
+        k = [(self.to_k_rotary, 1.0), (self.heads.to_k, 1.0), (self.heads.to_v, 1.0)]
+        both = zq is zk
+        parts = self._linear(zq, q + k if both else q, dtype) + ([] if both else self._linear(zk, k, dtype))
+        rotary, of_q, *width = parts[: len(q)]
+        return OfQueries(rotary, of_q, width[0] if width else None), OfKeys(*parts[len(q) :])
+
+    def _linear(
+        self, z: Float[Tensor, "b n dz"], layers: list[tuple[nn.Linear, float]], dtype: torch.dtype
+    ) -> list[Float[Tensor, "b n h c"]]:
+        """Linear layers of the same input, with their outputs multiplied by a factor, as one matrix product."""
+        weights = [layer.weight if s == 1 else layer.weight * s for layer, s in layers]
+        biases = [
+            layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer, _ in layers
+        ]
+        scaled = [b if s == 1 else b * s for b, (_, s) in zip(biases, layers, strict=True)]
+        sizes = [len(w) for w in weights]
+        if sum(sizes) % 2:  # an even number of channels, so that pairs of them can be read as complex numbers
+            weights.append(weights[0].new_zeros(1, weights[0].shape[1]))
+            scaled.append(biases[0].new_zeros(1))
+        out = linear(z, torch.cat(weights), torch.cat(scaled)).to(dtype)
+        parts = out.split([*sizes, out.shape[-1] - sum(sizes)], -1)[: len(sizes)]
+        return [part.unflatten(-1, (self.heads.heads, -1)) for part in parts]
+
     def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, at_q: Positions, at_k: Positions, pairs: PairMask
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        width: Tensor | None,
+        at_q: Positions,
+        at_k: Positions,
+        pairs: PairMask,
     ) -> Float[Tensor, "b h nq dv"]:
         """Dense attention, in blocks of tasks and queries if there are too many scores to hold at once."""
-        width = None
-        if self.to_locality is not None:
-            q, width = q[..., :-1], q[..., -1:]
 
         def attend_block(tasks: slice, rows: slice) -> Tensor:
-            terms: list[tuple[Tensor, Tensor]] = []
-            mask = None if pairs is None else pairs[tasks, rows if pairs.shape[1] > 1 else slice(None)]
+            distance = None
             if width is not None:
                 at = _positions(at_q, tasks, rows), _positions(at_k, tasks, slice(None))
-                terms.append((-width[tasks, :, rows], self.geometry.squared_chord(*at, q.dtype)))
-            return attend(q[tasks, :, rows], k[tasks], v[tasks], mask, terms)
+                distance = self.geometry.squared_chord(*at, q.dtype)
+            mask = None if pairs is None else pairs[tasks, rows if pairs.shape[1] > 1 else slice(None)]
+            some = None if width is None else width[tasks, :, rows]
+            return attend(q[tasks, :, rows], k[tasks], v[tasks], mask, some, distance)
 
         b, h, nq, _ = q.shape
         whole, graded = slice(None), torch.is_grad_enabled()
@@ -177,6 +210,28 @@ class RotaryAttention(nn.Module):
         for t, r in product(tasks, rows):
             out[t, :, r] = attend_block(t, r)
         return out
+
+
+class OfQueries(NamedTuple):
+    """Projections of the query tokens: channels to be rotated, other channels, and the locality of each head."""
+
+    rotary: Float[Tensor, "b nq h c"]
+    plain: Float[Tensor, "b nq h d"]
+    width: Float[Tensor, "b nq h 1"] | None
+
+
+class OfKeys(NamedTuple):
+    """Projections of the key tokens: channels to be rotated, other channels, and values."""
+
+    rotary: Float[Tensor, "b nk h c"]
+    plain: Float[Tensor, "b nk h d"]
+    value: Float[Tensor, "b nk h d"]
+
+
+def _pairs(z: Float[Tensor, "*any c"], channels: int) -> tuple[Float[Tensor, "*any d"], Float[Tensor, "*any e"] | None]:
+    """The channels as pairs, and the last one if their number is odd."""
+    even = channels // 2 * 2
+    return (z, None) if even == z.shape[-1] else (z[..., :even], z[..., even:])
 
 
 def _positions(at: Positions, tasks: slice, rows: slice) -> Positions:

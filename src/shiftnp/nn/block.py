@@ -28,7 +28,7 @@ class PlainAttention(nn.Module):
         # Torch's softmax over no keys is NaN: such a query attends to all keys here, and `merge` discards the result.
         mask = None if pairs is None else (pairs | ~pairs.any(-1, keepdim=True))[:, None]
         out = scaled_dot_product_attention(*self.heads.project(q.z, k.z, values), attn_mask=mask)
-        return self.heads.merge(out, pairs), None
+        return self.heads.merge(out.transpose(1, 2), pairs), None
 
 
 class Block(nn.Module):

@@ -13,7 +13,7 @@ class Heads(nn.Module):
 
     def __init__(self, dz: int, heads: int, head_dim: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.head_dim = heads, head_dim
         self.to_q = nn.Linear(dz, heads * head_dim, bias=False)
         self.to_k = nn.Linear(dz, heads * head_dim, bias=False)
         self.to_v = nn.Linear(dz, heads * head_dim, bias=False)
@@ -33,9 +33,9 @@ class Heads(nn.Module):
         zv = zk if zv is None else zv
         return self.split(self.to_q(zq)), self.split(self.to_k(zk)), self.split(self.to_v(zv))
 
-    def merge(self, out: Float[Tensor, "b h nq d"], mask: AttentionMask) -> Float[Tensor, "b nq dz"]:
+    def merge(self, out: Float[Tensor, "b nq h d"], mask: AttentionMask) -> Float[Tensor, "b nq dz"]:
         """The update of the query tokens: the output projection of the concatenated heads, zero (without the bias of
         the projection) for queries without keys."""
-        z = self.to_out(out.transpose(1, 2).flatten(2))
+        z = self.to_out(out.flatten(2))
         some = has_keys(mask)
         return z if some is None else z * some
