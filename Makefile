@@ -4,14 +4,14 @@ BIN := .venv/bin
 # Cases per fuzz test in `make fuzz`; `make test` runs a few of the same cases. `make fuzz CASES=100000` takes hours.
 CASES ?= 2000
 
-.PHONY: setup test fuzz demo lint format clean
+.PHONY: setup test fuzz demo play lint format clean
 
 setup: .venv/ready
 
 # constraints.txt pins the version of torch that is used in tests and benchmarks.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,gp,geo,track]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,export,gp,geo,track]'
 	touch $@
 
 test: setup
@@ -23,6 +23,10 @@ fuzz: setup
 demo: setup
 	$(BIN)/python -m shiftnp.demo
 
+# The playground's runtime (npm) and networks (ONNX); `shiftnp play` then serves it.
+play: setup
+	$(BIN)/python -m shiftnp.play.build
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,4 +37,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo playground/node_modules src/shiftnp/play/page/built .pytest_cache .mypy_cache .ruff_cache .hypothesis

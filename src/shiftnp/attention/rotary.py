@@ -46,6 +46,32 @@ class Rotation(NamedTuple):
         return out if rotated == z.shape[-1] else torch.cat([out, z[..., rotated:]], -1)
 
 
+class RealRotation(NamedTuple):
+    """The same rotations in real numbers, for programs that are exported: other formats have no complex ones.
+
+    Rotated channels are in halves, all first coordinates before all second ones, and `inverse` expects them so: a dot
+    product does not depend on the order of channels, and no pairs have to be put together in between.
+    """
+
+    cos: Float[Tensor, "b h n r"]
+    sin: Float[Tensor, "b h n r"]
+
+    def to(self, dtype: torch.dtype) -> RealRotation:
+        """The rotations for channels of that dtype."""
+        return RealRotation(self.cos.to(dtype), self.sin.to(dtype))
+
+    def __call__(self, z: Float[Tensor, "b h n c"], inverse: bool = False) -> Float[Tensor, "b h n c"]:
+        """See `Rotation`."""
+        r = self.cos.shape[-1]
+        if inverse:
+            a, b = z[..., :r], z[..., r : 2 * r]
+            out = torch.stack([a * self.cos + b * self.sin, b * self.cos - a * self.sin], -1).flatten(-2)
+        else:
+            a, b = z[..., : 2 * r : 2], z[..., 1 : 2 * r : 2]
+            out = torch.cat([a * self.cos - b * self.sin, a * self.sin + b * self.cos], -1)
+        return out if 2 * r == z.shape[-1] else torch.cat([out, z[..., 2 * r :]], -1)
+
+
 def attend(
     q: Float[Tensor, "b h nq d"],
     k: Float[Tensor, "b h nk d"],

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from shiftnp.attention.rotary import Rotation
+from shiftnp.attention.rotary import RealRotation, Rotation
 from shiftnp.geometry import Geometry
 
 
@@ -57,9 +57,11 @@ class FrequencyBank(nn.Module):
             parts.append(self.harmonics.to(dtype) * self.harmonics.new_tensor(self.fundamentals, dtype=dtype))
         return torch.cat(parts, -1)[..., self.order]
 
-    def forward(self, x: Float[Tensor, "b n dx"]) -> Rotation:
+    def forward(self, x: Float[Tensor, "b n dx"]) -> Rotation | RealRotation:
         """Rotations by `w_hr . x`."""
         angle = angles(x[:, None], self.vectors(x.dtype)[:, None])
+        if torch.compiler.is_exporting():
+            return RealRotation(angle.cos(), angle.sin())
         return Rotation(torch.complex(angle.cos(), angle.sin()))
 
 

@@ -35,12 +35,17 @@ class Posterior(NamedTuple):
 
 def waves(angle: Float[Tensor, "*any"], top: int) -> Float[Tensor, "*any m"]:
     """`cos(m a)` for `m` from 0 to `top`, followed by `sin(m a)` for `m` from 1 to `top`."""
+    return torch.stack(wave_list(angle, top), -1)
+
+
+def wave_list(angle: Float[Tensor, "*any"], top: int) -> list[Float[Tensor, "*any"]]:
+    """The same waves, one tensor each."""
     c, s = angle.cos(), angle.sin()
     cos, sin = [torch.ones_like(c), c], [s]
     for _ in range(top - 1):
         cos.append(cos[-1] * c - sin[-1] * s)
         sin.append(sin[-1] * c + cos[-2] * s)
-    return torch.stack([*cos, *sin], -1)
+    return [*cos, *sin]
 
 
 def products(harmonics: int) -> Float[Tensor, "p p m"]:
@@ -103,9 +108,14 @@ def invert(
 ) -> tuple[Float[Tensor, "p p *any"], Float[Tensor, "*any"]]:
     """Inverse and log-determinant of many small positive definite matrices, by sweeping one row after the other."""
     log_det = torch.zeros_like(matrix[0, 0])
+    units = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     for k in range(len(matrix)):
         pivot = matrix[k, k]
         log_det = log_det + pivot.log()
+        if torch.compiler.is_exporting():  # the same without assignments, which are slow in a program
+            unit = units[k].view(-1, *[1] * log_det.ndim)
+            matrix = matrix - (matrix[:, k] - unit)[:, None] * ((matrix[k] - unit) / pivot) - 2 * unit[:, None] * unit
+            continue
         row = matrix[k] / pivot
         matrix = matrix - matrix[:, k, None] * row
         matrix[k], matrix[:, k] = row, row

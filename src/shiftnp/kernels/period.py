@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from shiftnp.geometry import Geometry
 from shiftnp.kernels.base import AttentionSize, ContextHook
 from shiftnp.kernels.frequencies import FrequencyBank, angles
-from shiftnp.kernels.harmonics import products, regress, waves
+from shiftnp.kernels.harmonics import products, regress, wave_list
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context, Tokens
 
@@ -48,7 +48,7 @@ class SpectralSummary(NamedTuple):
         centre: mean of the context inputs.
     """
 
-    moments: Float[Tensor, "b dy rm 2"]
+    moments: Float[Tensor, "b dy r m 2"]
     floor: Float[Tensor, "b 1 1"]
     embedding: Float[Tensor, "b 1 dz"]
     centre: Float[Tensor, "b 1 dx"]
@@ -108,10 +108,11 @@ class PeriodSearch(ContextHook):
     ) -> tuple[SpectralSummary, Float[Tensor, "b 1 1"]]:
         """Votes and mixture for contexts with inputs `x` relative to their `centre`, and the noise's mean variance."""
         candidates = len(self.candidates.vectors(x.dtype)[0])
-        totals = [
-            torch.cat([observed[:, rows], y[:, rows]], -1).mT @ self._waves(x[:, rows]) for rows in self._chunks(x)
-        ]
-        sums, moments = torch.stack(totals).sum(0).unflatten(-1, (candidates, -1)).chunk(2, 1)  # each [b, dy, r, m]
+        totals = []
+        for rows in self._chunks(x):
+            values = torch.cat([observed[:, rows], y[:, rows]], -1).mT
+            totals.append(torch.stack([values @ wave for wave in self._waves(x[:, rows])], -1))
+        sums, moments = sum(totals[1:], totals[0]).chunk(2, 1)  # each [b, dy, r, m]
         top = 2 * HARMONICS
         moments = torch.cat([moments[..., : HARMONICS + 1], moments[..., top + 1 : top + 1 + HARMONICS]], -1)
         count, squares = observed.sum(1), y.square().sum(1)
@@ -130,7 +131,7 @@ class PeriodSearch(ContextHook):
         embedding = self.embed_votes(features.to(self.embed_votes.dtype))[:, None]
 
         each = votes[:, :-1].unflatten(-1, found.evidence.shape[1:])[:, None, ..., None]
-        mixture = torch.stack([(each * m).sum(2).flatten(2) for m in (found.first, found.second)], -1)
+        mixture = torch.stack([(each * m).sum(2) for m in (found.first, found.second)], -1)
         vote = votes[:, -1:, None]
         of_noise = (each.sum((1, 3, 4)) * noise).sum(-1)[:, None, None] + vote * noise.mean()
         return SpectralSummary(mixture, vote, embedding, centre), of_noise
@@ -139,7 +140,12 @@ class PeriodSearch(ContextHook):
         self, x: Float[Tensor, "b n dx"], summary: SpectralSummary
     ) -> tuple[Float[Tensor, "b n dy"], Float[Tensor, "b n dy"]]:
         """Mean and standard deviation of the function at `x` under the vote of all candidates."""
-        parts = [self._waves(x[:, rows])[:, None] @ summary.moments for rows in self._chunks(x)]
+        # One wave after the other: their concatenation would take longer than all products.
+        coefficients = summary.moments.unbind(-2)
+        parts = []
+        for rows in self._chunks(x):
+            terms = [wave[:, None] @ c for wave, c in zip(self._waves(x[:, rows]), coefficients, strict=True)]
+            parts.append(sum(terms[1:], terms[0]))
         mean, square = torch.cat(parts, 2).movedim(1, 2).unbind(-1)
         variance = square + summary.floor - mean.square()
         return mean, variance.clamp(min=LEAST_VARIANCE).sqrt()
@@ -167,9 +173,9 @@ class PeriodSearch(ContextHook):
         dtype = torch.promote_types(self.embed_votes.dtype, torch.float32)
         return self.geometry.relative(tokens.positions, centre, dtype)
 
-    def _waves(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n rm"]:
+    def _waves(self, x: Float[Tensor, "b n dx"]) -> list[Float[Tensor, "b n r"]]:
         """The waves of all candidates, up to twice the number of harmonics."""
-        return waves(angles(x, self.candidates.vectors(x.dtype)[0]), 2 * HARMONICS).flatten(2)
+        return wave_list(angles(x, self.candidates.vectors(x.dtype)[0]), 2 * HARMONICS)
 
     def _chunks(self, x: Float[Tensor, "b n dx"]) -> list[slice]:
         """Slices of points whose waves fit in memory. An exported program has no chunks, as its sizes are dynamic."""
