@@ -98,13 +98,14 @@ def quiet() -> Iterator[None]:
 
 
 def name_outputs(graph: Any) -> None:
-    """Renames the outputs of a graph to `OUTPUTS`."""
-    names = {old.name: new for old, new in zip(graph.output, OUTPUTS, strict=False)}
+    """Renames the outputs of a graph to `OUTPUTS`; what has such a name inside of the graph gets another one."""
+    names = {name: f"{name}_inside" for name in OUTPUTS}
+    names.update((old.name, new) for old, new in zip(graph.output, OUTPUTS, strict=False))
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
-    for output in graph.output:
-        output.name = names[output.name]
+    for value in (*graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)
 
 
 def halve(onnx: Any, graph: Any) -> None:

@@ -3,7 +3,7 @@
 import * as ort from "./built/ort.wasm.bundle.min.mjs";
 import { box, Mixture, moments, Random } from "./numbers.js";
 
-ort.env.wasm.wasmPaths = new URL("./built/", import.meta.url).href;
+ort.env.wasm.wasmPaths = { wasm: new URL("./built/ort-wasm-simd-threaded.wasm", import.meta.url).href };
 ort.env.wasm.numThreads = 1;
 ort.env.logLevel = "error";
 
