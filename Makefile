@@ -4,14 +4,14 @@ BIN := .venv/bin
 # Cases per fuzz test in `make fuzz`; `make test` runs a few of the same cases. `make fuzz CASES=100000` takes hours.
 CASES ?= 2000
 
-.PHONY: setup test fuzz demo docs gallery lint format clean
+.PHONY: setup test fuzz demo play docs gallery lint format clean
 
 setup: .venv/ready
 
 # constraints.txt pins the version of torch that is used in tests and benchmarks.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,gp,geo,track]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,export,gp,geo,track]'
 	touch $@
 
 test: setup
@@ -34,6 +34,10 @@ gallery: setup
 	rm -rf docs/gallery/*.zarr
 	$(BIN)/python docs/_site/pictures.py
 
+# The playground's runtime (npm) and networks (ONNX); `shiftnp play` then serves it.
+play: setup
+	$(BIN)/python -m shiftnp.play.build
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,4 +48,5 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo site playground/node_modules src/shiftnp/play/page/built
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis

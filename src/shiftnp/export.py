@@ -7,30 +7,41 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import MixtureSameFamily
 from torch.export import Dim, ExportedProgram
 
+from shiftnp.likelihoods import components_of
 from shiftnp.models import ConvCNP, NeuralProcess
 from shiftnp.models.inputs import make_context
 
+INPUTS = ("xc", "yc", "xt", "mask")
+OUTPUTS = ("mean", "std", "weight", "means", "stds")
+"""Outputs of an exported model; the last three only for a mixture likelihood."""
 
-class PredictiveMoments(nn.Module):
-    """A model without input validation, with tensors as outputs: `(xc, yc, xt, mask) -> (mean, std)`."""
+
+class PredictiveTensors(nn.Module):
+    """A model without input validation, with tensors as outputs: `(xc, yc, xt, mask) -> (mean, std)`.
+
+    If the prediction is a mixture of `k` Gaussians, from which quantiles follow, their weights `[b, nt, k]`, means and
+    standard deviations `[b, nt, k, dy]` are outputs as well.
+    """
 
     def __init__(self, model: NeuralProcess) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, xc: Tensor, yc: Tensor, xt: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, xc: Tensor, yc: Tensor, xt: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         dist = self.model.distribution(make_context(xc, yc, mask, self.model.dtype), xt)
-        return dist.mean, dist.stddev
+        moments = dist.mean, dist.stddev
+        return (*moments, *components_of(dist)) if isinstance(dist, MixtureSameFamily) else moments
 
 
 def export_model(model: NeuralProcess, lattice_cells: int = 1024) -> ExportedProgram:
     """Exports a model for any number of tasks, and any numbers of context points and targets from two on.
 
     The program takes `(xc, yc, xt, mask)` with the shapes of `model.forward`, in the dtype of the weights, and returns
-    mean and standard deviation. Unlike there, the mask is required and nothing is checked: pad a smaller context and
-    mask the padding out.
+    mean and standard deviation, and the components of a mixture, see `PredictiveTensors`. Unlike there, the mask is
+    required and nothing is checked: pad a smaller context and mask the padding out.
 
     Args:
         lattice_cells: size of a ConvCNP's lattice along each input, which is static in a program; it must cover the
@@ -53,7 +64,7 @@ def export_model(model: NeuralProcess, lattice_cells: int = 1024) -> ExportedPro
     }
     try:
         with fixed_lattice(model, lattice_cells), torch.no_grad():
-            return torch.export.export(PredictiveMoments(model.eval()), example, dynamic_shapes=shapes)
+            return torch.export.export(PredictiveTensors(model.eval()), example, dynamic_shapes=shapes)
     finally:
         model.train(training)
 

@@ -34,18 +34,20 @@ class Rotation(NamedTuple):
     """
 
     angle: Float[Tensor, "b i j r"]
-    phase: Complex[Tensor, "b i j r"]
+    phase: Complex[Tensor, "b i j r"] | None
 
     @staticmethod
     def by(angle: Float[Tensor, "b i j r"], dtype: torch.dtype) -> Rotation:
         """Rotations of channels of that dtype by angles, which may be more precise."""
+        if torch.compiler.is_exporting():
+            return Rotation(angle, None)  # see `rotate_real`
         fixed = angle.detach()
         phase = torch.complex(fixed.cos(), fixed.sin()).to(dtype.to_complex())
         return Rotation(angle, phase)
 
     def transpose(self) -> Rotation:
         """The same with tokens and heads exchanged."""
-        return Rotation(self.angle.transpose(1, 2), self.phase.transpose(1, 2))
+        return Rotation(self.angle.transpose(1, 2), None if self.phase is None else self.phase.transpose(1, 2))
 
     def __call__(
         self, z: Float[Tensor, "b j i c"], rest: Float[Tensor, "b j i d"] | None = None, inverse: bool = False
@@ -54,11 +56,9 @@ class Rotation(NamedTuple):
 
         Tokens and heads are exchanged: attention wants heads first, projections want tokens first.
         """
-        if not torch.compiler.is_exporting():
+        if self.phase is not None:
             return Rotate.apply(z, rest, self.angle, self.phase, inverse)
-        phase = torch.complex(self.angle.cos(), self.angle.sin()).to(self.phase.dtype)  # plain operations only
-        points = torch.view_as_complex(z.transpose(1, 2).unflatten(-1, (-1, 2)).contiguous())
-        out = torch.view_as_real(points * (phase.conj() if inverse else phase)).flatten(-2)
+        out = rotate_real(z.transpose(1, 2), self.angle.cos().to(z.dtype), self.angle.sin().to(z.dtype), inverse)
         return out if rest is None else torch.cat([out, rest.transpose(1, 2)], -1)
 
 
@@ -90,6 +90,21 @@ class Rotate(torch.autograd.Function):
             a, b = (points, dpoints) if not ctx.inverse else (dpoints, points)
             dangle = (a.real * b.imag).sub_(a.imag * b.real)
         return dz, dout[..., c:].transpose(1, 2) if ctx.has_rest else None, dangle, None, None
+
+
+def rotate_real(
+    z: Float[Tensor, "*any c"], cos: Float[Tensor, "*any r"], sin: Float[Tensor, "*any r"], inverse: bool
+) -> Float[Tensor, "*any c"]:
+    """Rotations in real numbers, for programs that are exported: other formats have no complex ones.
+
+    Rotated channels are in halves, all first coordinates before all second ones, and `inverse` expects them so: a dot
+    product does not depend on the order of channels, and no pairs have to be put together in between.
+    """
+    if inverse:
+        a, b = z.chunk(2, -1)
+        return torch.stack([a * cos + b * sin, b * cos - a * sin], -1).flatten(-2)
+    a, b = z[..., ::2], z[..., 1::2]
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
 def _points(z: Float[Tensor, "*any c"]) -> Complex[Tensor, "*any r"]:

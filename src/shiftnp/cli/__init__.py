@@ -16,6 +16,8 @@ from shiftnp.cli.bench import Bench
 from shiftnp.cli.check import Check
 from shiftnp.cli.data import DataCommand
 from shiftnp.cli.evaluate import Evaluate, Report
+from shiftnp.cli.export import Export
+from shiftnp.cli.play import Play
 from shiftnp.cli.predict import Predict
 from shiftnp.cli.settings import UsageError
 from shiftnp.cli.train import Train
@@ -48,6 +50,8 @@ Command = (
     | Annotated[Train, subcommand("train")]
     | Annotated[Evaluate, subcommand("evaluate")]
     | Annotated[Report, subcommand("report")]
+    | Annotated[Play, subcommand("play")]
+    | Annotated[Export, subcommand("export")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[DataCommand, subcommand("data")]
 )
@@ -59,6 +63,8 @@ FIRST = """shiftnp predicts curves and maps, with error bars, from scattered obs
       a map with its uncertainty and a picture, from pretrained weights: no training
   shiftnp check stations.csv --x lon lat --y temperature
       how good that is: cross-validation beside a fitted GP and interpolation
+  shiftnp play
+      a page in the browser: set and drag points, and the prediction follows
   shiftnp train table task.path=stations.csv task.inputs=lon,lat task.outputs=temperature task.group=day
       trains a model on many data sets of one kind
   shiftnp evaluate runs/table/...

@@ -40,9 +40,16 @@ def waves(angle: Float[Tensor, "*any r"], top: int) -> Float[Tensor, "m *any c"]
 
     Valid until the next call: without gradients they are in memory that is reused.
     """
+    if torch.compiler.is_exporting():  # in real numbers, as other formats have no complex ones
+        cos, sin = [angle.cos()], [angle.sin()]
+        for _ in range(2, top + 1):
+            c, s = cos[-1], sin[-1]
+            cos.append(c * cos[0] - s * sin[0])
+            sin.append(s * cos[0] + c * sin[0])
+        return torch.stack([torch.stack(cos), torch.stack(sin)], -1).flatten(-2)
     base = torch.complex(angle.cos(), angle.sin())
     # Few products, so that rounding stays small.
-    if angle.requires_grad or torch.compiler.is_exporting():
+    if angle.requires_grad:
         powers = [base]
         for m in range(2, top + 1):
             powers.append(powers[m // 2 - 1] * powers[m - m // 2 - 1])
@@ -128,9 +135,14 @@ def invert(
 ) -> tuple[Float[Tensor, "p p *any"], Float[Tensor, "*any"]]:
     """Inverse and log-determinant of many small positive definite matrices, by sweeping one row after the other."""
     log_det = torch.zeros_like(matrix[0, 0])
+    units = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     for k in range(len(matrix)):
         pivot = matrix[k, k].clone()
         log_det = log_det + pivot.log()
+        if torch.compiler.is_exporting():  # the same without assignments, which are slow in a program
+            unit = units[k].view(-1, *[1] * log_det.ndim)
+            matrix = matrix - (matrix[:, k] - unit)[:, None] * ((matrix[k] - unit) / pivot) - 2 * unit[:, None] * unit
+            continue
         row = matrix[k] / pivot
         matrix = matrix - matrix[:, k, None] * row
         matrix[k], matrix[:, k] = row, row

@@ -1,0 +1,59 @@
+"""Time of a frame of the playground in headless Chromium, on one core: `python benchmarks/playground.py`.
+
+A frame is what follows a movement of the points: the prediction at 400 targets from 60 points, its 50 % and 90 % bands,
+and the drawing. Needs a built page (`make play`), chromium and chromium-driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from browser import missing, open_page, wait  # noqa: E402
+from shiftnp._io import write_json  # noqa: E402
+from shiftnp._machine import processor  # noqa: E402
+
+GOAL = 50
+
+
+def main() -> None:
+    """Measures and prints, and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, default=60)
+    parser.add_argument("--frames", type=int, default=40)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if missing():
+        sys.exit(missing())
+    with open_page() as page:
+        found = wait(page, f"shiftnp.measure({given.points}, {given.frames})")
+        version = page.execute_script("return navigator.userAgent.match(/Chrome\\/\\S+/)[0]")
+    times = sorted(found["times"])
+    result = {
+        "command": "python " + " ".join(["benchmarks/playground.py", *sys.argv[1:]]),
+        "what": "milliseconds of a frame of the playground: prediction, bands and drawing, on one thread",
+        "points": found["points"],
+        "targets": found["targets"],
+        "frames": len(times),
+        "goal": GOAL,
+        "milliseconds": {
+            "median": round(median(times), 1),
+            "fastest": round(times[0], 1),
+            "nine of ten": round(times[int(0.9 * (len(times) - 1))], 1),
+        },
+        "browser": version,
+        "processor": processor(),
+        "seed": 11,
+    }
+    print(result)
+    if given.out:
+        write_json(given.out, result)
+
+
+if __name__ == "__main__":
+    main()
