@@ -118,8 +118,7 @@ export class Mixture {
         high = Math.max(high, each);
       }
       let y = Math.min(Math.max(mean[t] + z * std[t], low), high);
-      // Steps shrink quadratically: after one as small as this, the next would be invisible.
-      const enough = 1e-5 * std[t];
+      const enough = 1e-7 * std[t];
       for (let step = 0; step < 60 && high - low > enough; step++) {
         let cdf = 0;
         let density = 0;
