@@ -57,6 +57,8 @@ def open_page(width: int = 1100, height: int = 900, dark: bool = False) -> Itera
         driver.set_page_load_timeout(300)
         set_screen(driver, width, height, dark)
         driver.get(f"http://127.0.0.1:{server.server_port}/")
+        there = "new Promise((go) => { const t = setInterval(() => window.shiftnp && go(clearInterval(t)), 50); })"
+        wait(driver, there)
         wait(driver, "window.shiftnp.ready")
         yield driver
 

@@ -39,9 +39,7 @@ def test_serves_the_page_to_this_machine_alone(built):
 
 def test_says_what_to_do_where_it_is_not_built(built):
     (built / NEEDED[0]).touch()
-    with pytest.raises(
-        FileNotFoundError, match=r"not built \(ort-wasm-simd-threaded.wasm is missing\): run `make play`"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"not built \(ort-wasm-simd\S+ is missing\): run `make play`"):
         Play(browser=False).run()
 
 
@@ -86,3 +84,12 @@ def test_the_lock_file_names_versions_and_hashes_but_no_addresses():
     for name, entry in packages.items():
         assert "resolved" not in entry
         assert not name or entry["integrity"].startswith("sha512-")
+
+
+def test_the_time_in_the_documentation_is_the_measured_one():
+    measured = json.loads((build.ROOT / "results/playground.json").read_text())
+    assert (measured["points"], measured["targets"]) == (60, 400)
+    text = " ".join((build.ROOT / "docs/playground.md").read_text().split())
+    assert f"takes {measured['milliseconds']['median']} ms in the median" in text
+    for name in ("curve", "map", "phone", "dark"):
+        assert 0 < (build.ROOT / f"docs/playground-{name}.png").stat().st_size < 300_000

@@ -80,7 +80,7 @@ def test_clicks_add_points_and_numbers_are_those_of_the_copied_python(curve):
     assert curve.execute_script("return shiftnp.views.curve.points.list.length") == 5
     names = {}
     exec(curve.execute_script("return shiftnp.views.curve.python()"), names)
-    np.testing.assert_allclose(names["x"], (-2, -1, 0, 0.5, 1.5), atol=0.01)
+    np.testing.assert_allclose(names["x"], (-2, -1, 0, 0.5, 1.5), atol=0.03)
     np.testing.assert_allclose(shown["mean"], names["mean"], atol=1e-3)
     for j, name in enumerate(QUANTILES):
         np.testing.assert_allclose(shown[name], names["bands"][:, j], atol=1e-3)
@@ -104,7 +104,7 @@ def test_shift_drag_moves_all_points_and_only_the_equivariant_prediction_follows
     click(curve, 0, -2, to=(1, -2), shift=True)
     wait(curve, "shiftnp.views.curve.update()")
     moved = np.array(curve.execute_script("return shiftnp.views.curve.data().x"))
-    np.testing.assert_allclose(moved - x, 1.0, atol=0.02)
+    np.testing.assert_allclose(moved - x, 1.0, atol=0.03)
     assert np.ptp(moved - x) < 1e-9
 
 
@@ -113,10 +113,10 @@ def test_drag_moves_one_point_and_undo_takes_it_back(curve):
     click(curve, 1, 1)
     click(curve, 1, 1, to=(2, -1))
     data = curve.execute_script("return shiftnp.views.curve.data()")
-    np.testing.assert_allclose(data["x"], (-1, 2), atol=0.02)
+    np.testing.assert_allclose(data["x"], (-1, 2), atol=0.03)
     curve.execute_script("shiftnp.views.curve.points.undo()")
     data = curve.execute_script("return shiftnp.views.curve.data()")
-    np.testing.assert_allclose(data["x"], (-1, 1), atol=0.02)
+    np.testing.assert_allclose(data["x"], (-1, 1), atol=0.03)
 
 
 def test_keyboard(curve):
@@ -127,7 +127,7 @@ def test_keyboard(curve):
     canvas.send_keys(Keys.ARROW_RIGHT * 4)
     canvas.send_keys(Keys.ENTER)
     x = curve.execute_script("return shiftnp.views.curve.data().x")
-    np.testing.assert_allclose(x, (0.2, 0), atol=0.02)
+    np.testing.assert_allclose(x, (0.2, 0), atol=0.03)
     canvas.send_keys(Keys.SHIFT + Keys.ARROW_LEFT)
     np.testing.assert_allclose(curve.execute_script("return shiftnp.views.curve.data().x"), np.array(x) - 0.05)
     canvas.send_keys("n")

@@ -68,11 +68,12 @@ export class Curve {
   }
 
   pixel(point) {
+    this.size = [this.canvas.clientWidth, this.canvas.clientHeight];
     return this.toPixel(...this.observed(point));
   }
 
   toPixel(x, y) {
-    const { clientWidth: w, clientHeight: h } = this.canvas;
+    const [w, h] = this.size;
     return [((x - X[0]) / (X[1] - X[0])) * w, ((Y[1] - y) / (Y[1] - Y[0])) * h];
   }
 
@@ -196,6 +197,7 @@ export class Curve {
   draw() {
     const g = sharp(this.canvas);
     const { numbers, xt } = this;
+    this.size = [this.canvas.clientWidth, this.canvas.clientHeight];
     if (!numbers) return;
     this.axes(g);
     this.band(g, numbers.q05, numbers.q95, colour("most"));

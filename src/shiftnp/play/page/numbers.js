@@ -43,23 +43,19 @@ export function moments(y) {
   return { mean, std: std > 4 * 2.3e-16 * largest ? std : 1e-6 * size };
 }
 
-/** Complementary error function, to seven digits: exp of a Chebyshev series in 2 / (2 + |x|). */
+/** The complementary error function over exp(-x^2), to seven digits: exp of a Chebyshev series in 2 / (2 + |x|). */
 const SERIES = [
   -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223,
   0.17087277,
 ];
-function erfc(x) {
-  const z = Math.abs(x);
-  const t = 1 / (1 + 0.5 * z);
+
+/** Probability that a standard normal variable is at most z; `bell` is exp(-z^2 / 2), if it is known. */
+export function ndtr(z, bell = Math.exp(-0.5 * z * z)) {
+  const t = 1 / (1 + (0.5 * Math.abs(z)) / Math.SQRT2);
   let sum = 0;
   for (let i = SERIES.length - 1; i >= 0; i--) sum = sum * t + SERIES[i];
-  const value = t * Math.exp(-z * z + sum);
-  return x >= 0 ? value : 2 - value;
-}
-
-/** Probability that a standard normal variable is at most z. */
-export function ndtr(z) {
-  return 0.5 * erfc(-z / Math.SQRT2);
+  const tail = 0.5 * t * bell * Math.exp(sum);
+  return z > 0 ? 1 - tail : tail;
 }
 
 /**
@@ -110,6 +106,7 @@ export class Mixture {
   quantile(q) {
     const out = new Float64Array(this.n);
     const z = normalQuantile(q);
+    const [mean, std] = [this.mean(), this.std()];
     for (let t = 0; t < this.n; t++) {
       const first = t * this.k;
       const last = first + this.k;
@@ -120,25 +117,24 @@ export class Mixture {
         low = Math.min(low, each);
         high = Math.max(high, each);
       }
-      let y = 0.5 * (low + high);
-      const enough = 1e-7 * (high - low);
+      let y = Math.min(Math.max(mean[t] + z * std[t], low), high);
+      const enough = 1e-7 * std[t];
       for (let step = 0; step < 60 && high - low > enough; step++) {
         let cdf = 0;
         let density = 0;
         for (let i = first; i < last; i++) {
           const d = (y - this.means[i]) / this.stds[i];
-          cdf += this.weight[i] * ndtr(d);
-          density += (this.weight[i] / this.stds[i]) * Math.exp(-0.5 * d * d);
+          const bell = Math.exp(-0.5 * d * d);
+          cdf += this.weight[i] * ndtr(d, bell);
+          density += (this.weight[i] / this.stds[i]) * bell;
         }
         if (cdf < q) low = y;
         else high = y;
         const next = y + ((q - cdf) / density) * Math.sqrt(2 * Math.PI);
         const inside = next > low && next < high;
-        if (inside && Math.abs(next - y) < enough) {
-          y = next;
-          break;
-        }
+        const small = Math.abs(next - y) < enough;
         y = inside ? next : 0.5 * (low + high);
+        if (inside && small) break;
       }
       out[t] = y;
     }

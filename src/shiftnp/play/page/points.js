@@ -125,12 +125,15 @@ export function repeated(work) {
   return function request() {
     again = true;
     running ??= (async () => {
-      while (again) {
-        again = false;
-        await new Promise((next) => requestAnimationFrame(next));
-        await work();
+      try {
+        while (again) {
+          again = false;
+          await new Promise((next) => requestAnimationFrame(next));
+          await work();
+        }
+      } finally {
+        running = null;
       }
-      running = null;
     })();
     return running;
   };
