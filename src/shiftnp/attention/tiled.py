@@ -5,7 +5,12 @@ every pair and keeps them for the backward pass. Here a tile of rows (some queri
 to outputs in buffers that fit the processor's cache and that the next tile reuses; the backward pass recomputes the
 activations tile by tile. A row with more keys than a tile holds streams through the MLPs in parts, and only its scores,
 one number for each key and head, are held at once. Between the passes only queries, keys, values and positions are
-kept.
+kept, and scores and weights if they are few.
+
+Where the time goes: for each pair and MLP there are four products with a matrix of the MLP's width (forward,
+recomputation, two in the backward pass), which no layout makes cheaper; the plain formula needs three of them, so in
+float32 all that tiles can save is memory traffic. `shiftnp bench attention` times these products alone beside whole
+steps. What is left are products with few rows or columns (scores, displacements, heads), ReLUs and the softmax.
 
 Same parameters and same function as the reference, tested for values and gradients. Plain torch operations; not run on
 a GPU yet.
