@@ -50,6 +50,13 @@ MANY = 2000
 FEW = 30
 """Data sets with fewer observations are summarised apart: there a fitted Gaussian process may be arbitrarily wrong."""
 OURS = "regressor"
+GROUPS = {
+    "data sets of the issue": ("issue",),
+    "other data sets": ("other",),
+    "looked at while Regressor was improved": ("issue", "other", "further"),
+    "not looked at": ("unseen",),
+}
+"""Summaries, and the groups of data sets in them."""
 
 Scores = dict[str, Any]
 
@@ -266,7 +273,7 @@ def main() -> None:
             continue
         for size in [s for s in data_set.sizes if not sizes or s in sizes]:
             for i, case in enumerate(data_set.cases(source, size)):
-                row: Scores = {"data set": name, "issue": data_set.issue, "size": size, "case": case.name}
+                row: Scores = {"data set": name, "group": data_set.group, "size": size, "case": case.name}
                 row |= {"withheld": len(case.yt)}
                 for rival, covariance in RIVALS.items():
                     path = args.cache and args.cache / f"{rival}-{name}-{size}-{i}.json"
@@ -288,8 +295,10 @@ def main() -> None:
         "left out for lack of weights": skipped,
         "summary": {
             "all": summarise([row for row in rows if row["size"] >= FEW]),
-            "data sets of the issue": summarise([row for row in rows if row["size"] >= FEW and row["issue"]]),
-            "other data sets": summarise([row for row in rows if row["size"] >= FEW and not row["issue"]]),
+            **{
+                group: summarise([row for row in rows if row["size"] >= FEW and row["group"] in names])
+                for group, names in GROUPS.items()
+            },
             "few observations": summarise([row for row in rows if row["size"] < FEW]),
         },
         "cases": rows,

@@ -27,7 +27,7 @@ def case(seed=0):
     return zero_shot_sets.Case("a", rng.normal(size=(20, 2)), rng.normal(size=20), rng.normal(size=(9, 2)), np.zeros(9))
 
 
-def row(name, size, ours, theirs, issue=True):
+def row(name, size, ours, theirs, group="issue"):
     def entry(crps, seconds):
         covered = {"50": 0.5, "90": crps, "95": 0.95}
         times = {"seconds": seconds, "processor seconds": seconds}
@@ -36,7 +36,7 @@ def row(name, size, ours, theirs, issue=True):
     return {
         "data set": name,
         "size": size,
-        "issue": issue,
+        "group": group,
         zero_shot.OURS: entry(ours, 1.0),
         "gp": entry(theirs, 10.0),
     }
