@@ -4,7 +4,7 @@
 
 Real data and samples of Gaussian processes, see `zero_shot_sets.py`; `zero_shot_data.py` says how to get the former.
 The rivals are `SingleGP`: a Matern 5/2 kernel, and a sum of a Matern 5/2 and a Matern 1/2 kernel, with one length-scale
-per input, a constant mean, the best of three starts, in float64. With 5,000 observations they get one start and 50
+per input, a constant mean, the best of three starts, in float64. From 1,000 observations they get one start and 50
 steps. They do not depend on our weights, so their scores are stored in `--cache` and are not computed again.
 
 Writes results/zero-shot.json. CRPS, RMSE and log-likelihood are in units of the standard deviation of the observations.
@@ -12,7 +12,10 @@ A quick look at some of it, which writes nothing unless `--out` is given:
 
     python benchmarks/zero_shot.py --data DIR --climate DIR --cache DIR --only meuse,pm10 --sizes 30,100 --no-gp
 
-`--no-gp` uses rivals that are in the cache and fits no new ones; `--no-regressor` only fills the cache.
+`--no-gp` uses rivals that are in the cache and fits no new ones; `--no-regressor` only fills the cache. Parts of the
+benchmark can be run one by one, each with `--out`, and joined:
+
+    python benchmarks/zero_shot.py --join FIRST.json SECOND.json
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ from shiftnp.regressor.weights import pretrained
 OUT = Path(__file__).parent.parent / "results/zero-shot.json"
 RIVALS = {"gp": "matern52", "two-materns": "two-materns"}
 """Names of the rivals and their covariance functions."""
-MANY = 2000
+MANY = 1000
 """Number of observations from which the cost of a fitted Gaussian process is capped."""
 FEW = 30
 """Data sets with fewer observations are summarised apart: there a fitted Gaussian process may be arbitrarily wrong."""
@@ -239,6 +242,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-gp", action="store_true", help="fit no Gaussian process that is not in the cache")
     parser.add_argument("--no-regressor", action="store_true", help="only fit Gaussian processes")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=JSON", help="arguments of Regressor")
+    parser.add_argument("--join", nargs="+", type=Path, help="join files of earlier runs instead")
     parser.add_argument("--out", type=Path, help="file to write (default: results/zero-shot.json, for a whole run)")
     args = parser.parse_args()
     unknown = set(args.only.split(",")) - set(SETS)
@@ -255,14 +259,62 @@ def has_weights(inputs: int, folder: Path | None) -> bool:
         return False
 
 
+def report(result: dict[str, Any]) -> None:
+    """Prints the summaries."""
+    for part, summary in result["summary"].items():
+        for rival in RIVALS:
+            if f"against {rival}" in summary:
+                found = summary[f"against {rival}"]
+                plain = {key: value for key, value in found.items() if not key.startswith("by")}
+                print(part, f"against {rival}", json.dumps(rounded(plain)))
+                print("  by size", json.dumps({s: rounded(v["crps ratio"]) for s, v in found["by size"].items()}))
+                each = {n: v["all sizes"]["crps ratio"] for n, v in found["by data set"].items()}
+                print("  by data set", json.dumps(rounded(each)))
+        if OURS in summary.get("coverage", {}):
+            print(part, "coverage", json.dumps(rounded({m: c["all"] for m, c in summary["coverage"].items()})))
+
+
+def results(rows: list[Scores], skipped: list[str], run: str | list[str]) -> dict[str, Any]:
+    """The content of the file.
+
+    Args:
+        run: the command, or several.
+    """
+    return {
+        "what": "scores and time of Regressor, without training, beside Gaussian processes fitted to each data set",
+        "command": run,
+        "seed": SEED,
+        "commit": commit(),
+        "machine": machine(),
+        "rivals": "best of three starts, at most 100 steps of L-BFGS; from 1,000 observations one start and 50 steps",
+        "left out for lack of weights": skipped,
+        "summary": {
+            "all": summarise([row for row in rows if row["size"] >= FEW]),
+            **{
+                group: summarise([row for row in rows if row["size"] >= FEW and row["group"] in names])
+                for group, names in GROUPS.items()
+            },
+            "few observations": summarise([row for row in rows if row["size"] < FEW]),
+        },
+        "cases": rows,
+    }
+
+
 def main() -> None:
     """Runs the benchmark."""
     args = arguments()
+    if args.join:
+        parts = [json.loads(path.read_text()) for path in args.join]
+        rows = [row for part in parts for row in part["cases"]]
+        skipped = sorted({name for part in parts for name in part["left out for lack of weights"]})
+        result = results(rows, skipped, [part["command"] for part in parts])
+        write_json(args.out or OUT, rounded(result))
+        report(result)
+        return
     source = Source(args.data, args.climate)
     sizes = [int(s) for s in args.sizes.split(",") if s]
     ours = {"weights": args.weights, **{k: json.loads(v) for k, _, v in (item.partition("=") for item in args.set)}}
-    rows: list[Scores] = []
-    skipped = []
+    rows, skipped = [], []
     for name in args.only.split(","):
         data_set = SETS[name]
         if args.inputs not in (None, data_set.inputs):
@@ -285,38 +337,11 @@ def main() -> None:
                     row[OURS] = regressor(case, ours)
                 show(row)
                 rows.append(row)
-    result = {
-        "what": "scores and time of Regressor, without training, beside Gaussian processes fitted to each data set",
-        "command": command(sys.argv),
-        "seed": SEED,
-        "commit": commit(),
-        "machine": machine(),
-        "rivals": "best of three starts, at most 100 steps of L-BFGS; from 2,000 observations one start and 50 steps",
-        "left out for lack of weights": skipped,
-        "summary": {
-            "all": summarise([row for row in rows if row["size"] >= FEW]),
-            **{
-                group: summarise([row for row in rows if row["size"] >= FEW and row["group"] in names])
-                for group, names in GROUPS.items()
-            },
-            "few observations": summarise([row for row in rows if row["size"] < FEW]),
-        },
-        "cases": rows,
-    }
+    result = results(rows, skipped, command(sys.argv))
     whole = not (args.sizes or args.inputs or args.no_regressor or args.no_gp or args.only != ",".join(SETS))
     if args.out or whole:
         write_json(args.out or OUT, rounded(result))
-    for part, summary in result["summary"].items():
-        for rival in RIVALS:
-            if f"against {rival}" in summary:
-                found = summary[f"against {rival}"]
-                plain = {key: value for key, value in found.items() if not key.startswith("by")}
-                print(part, f"against {rival}", json.dumps(rounded(plain)))
-                print("  by size", json.dumps({s: rounded(v["crps ratio"]) for s, v in found["by size"].items()}))
-                each = {n: v["all sizes"]["crps ratio"] for n, v in found["by data set"].items()}
-                print("  by data set", json.dumps(rounded(each)))
-        if OURS in summary.get("coverage", {}):
-            print(part, "coverage", json.dumps(rounded({m: c["all"] for m, c in summary["coverage"].items()})))
+    report(result)
 
 
 if __name__ == "__main__":

@@ -53,8 +53,6 @@ CHOSEN_ON = (
     "quakes",
     "volcano",
     "radiation",
-    "functions-1d",
-    "functions-2d",
 )
 """Further data sets that were looked at while `Regressor` was improved."""
 

@@ -22,7 +22,7 @@ from shiftnp.regressor.folds import make_folds
 from shiftnp.regressor.groups import Groups, by_group, read_labels, select
 from shiftnp.regressor.mixture import Mixture, check_levels
 from shiftnp.regressor.predictor import Predictor
-from shiftnp.regressor.scales import Scales, search
+from shiftnp.regressor.scales import MANY, Scales, search
 from shiftnp.regressor.tiles import Tiles
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -50,7 +50,8 @@ class Regressor(Estimator):
         period: periods of inputs that wrap, by name or position, such as `{"lon": 360}`; of dates in days.
         calibrate: whether the predictive spread is multiplied by the factor that is best for held-out observations.
         folds: number of folds of the cross-validation.
-        scales: number of common factors of the inputs to try first, between 1/3 and 3, or these factors; 1: no search.
+        scales: number of common factors of the inputs to try first, between 1/3 and 3 (about half as many with more
+            than 512 observations), or these factors; 1: no search.
         trend: for one input that does not wrap: whether a linear or quadratic trend is removed before a prediction and
             added to it, if that is better for held-out observations. Beyond the data the trend goes on in a straight
             line, and the spread grows.
@@ -218,6 +219,8 @@ class Regressor(Estimator):
     def _search(self, factors: Float[np.ndarray, " s"]) -> tuple[list[Scales], list[float], list[Scores] | None]:
         tiles = Tiles.make(self._box.coordinates(self._x), np.ones(self._model.dx), self._box.wrapping, self.neighbours)
         folds = make_folds(tiles, self.folds, np.random.default_rng(self.seed))
+        if len(self._x) > MANY and not np.ndim(self.scales):
+            factors = factors[::2]
         trend = self.trend and self._box.period == (None,)
         found = search(self._model, folds, self._y, factors, self._variants, trend)
         spreads, results = [1.0] * len(found), []
