@@ -180,6 +180,7 @@ def summarise(rows: list[Scores]) -> Scores:
         }
         gains = [entry["all sizes"]["log-likelihood difference"] for entry in by_name.values()]
         result[f"against {rival}"] = {
+            "data sets": len(by_name),
             **total,
             "median log-likelihood difference": float(np.median(gains)),
             "worst data set": {worst: by_name[worst]["all sizes"]["crps ratio"]},
@@ -222,9 +223,10 @@ def show(row: Scores) -> None:
 
 
 def command(words: list[str]) -> str:
-    """The command that was run, with DIR for folders, which differ from machine to machine."""
+    """The command that was run, with DIR for folders, which differ from machine to machine, also that of the output."""
     shown = ["python", f"benchmarks/{Path(words[0]).name}"]
     for before, word in pairwise(words):
+        word = Path(word).name if before == "--out" else word
         shown.append("DIR" if before in ("--data", "--climate", "--cache", "--weights") else word)
     return " ".join(shown)
 
@@ -243,6 +245,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-regressor", action="store_true", help="only fit Gaussian processes")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=JSON", help="arguments of Regressor")
     parser.add_argument("--join", nargs="+", type=Path, help="join files of earlier runs instead")
+    parser.add_argument("--note", default="", help="what to know about the run, such as the load of the machine")
     parser.add_argument("--out", type=Path, help="file to write (default: results/zero-shot.json, for a whole run)")
     args = parser.parse_args()
     unknown = set(args.only.split(",")) - set(SETS)
@@ -307,7 +310,7 @@ def main() -> None:
         parts = [json.loads(path.read_text()) for path in args.join]
         rows = [row for part in parts for row in part["cases"]]
         skipped = sorted({name for part in parts for name in part["left out for lack of weights"]})
-        result = results(rows, skipped, [part["command"] for part in parts])
+        result = {"note": args.note, **results(rows, skipped, [part["command"] for part in parts])}
         write_json(args.out or OUT, rounded(result))
         report(result)
         return
@@ -337,7 +340,7 @@ def main() -> None:
                     row[OURS] = regressor(case, ours)
                 show(row)
                 rows.append(row)
-    result = results(rows, skipped, command(sys.argv))
+    result = {"note": args.note, **results(rows, skipped, command(sys.argv))}
     whole = not (args.sizes or args.inputs or args.no_regressor or args.no_gp or args.only != ",".join(SETS))
     if args.out or whole:
         write_json(args.out or OUT, rounded(result))
