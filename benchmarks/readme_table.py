@@ -28,7 +28,8 @@ def accuracy() -> str:
     found = read("zero-shot.json")["summary"]["all"]
     gp, cover = found["against gp"], {name: 100 * each["all"]["90"] for name, each in found["coverage"].items()}
     return (
-        f"CRPS {gp['crps ratio']:.3f} times the GP's, log-likelihood {gp['log-likelihood difference']:+.3f} nats, 90 % "
+        f"CRPS {gp['crps ratio']:.3f} times the GP's, log-likelihood "
+        f"{gp['median log-likelihood difference']:+.3f} nats (median over data sets), 90 % "
         f"intervals cover {cover['regressor']:.0f} % (the GP's: {cover['gp']:.0f} %)"
     )
 

@@ -4,7 +4,7 @@
 
 Real data and samples of Gaussian processes, see `zero_shot_sets.py`; `zero_shot_data.py` says how to get the former.
 The rivals are `SingleGP`: a Matern 5/2 kernel, and a sum of a Matern 5/2 and a Matern 1/2 kernel, with one length-scale
-per input, a constant mean, the best of three starts, in float64. With 5,000 observations they get one start and 50
+per input, a constant mean, the best of three starts, in float64. From 1,000 observations they get one start and 50
 steps. They do not depend on our weights, so their scores are stored in `--cache` and are not computed again.
 
 Writes results/zero-shot.json. CRPS, RMSE and log-likelihood are in units of the standard deviation of the observations.
@@ -12,7 +12,10 @@ A quick look at some of it, which writes nothing unless `--out` is given:
 
     python benchmarks/zero_shot.py --data DIR --climate DIR --cache DIR --only meuse,pm10 --sizes 30,100 --no-gp
 
-`--no-gp` uses rivals that are in the cache and fits no new ones; `--no-regressor` only fills the cache.
+`--no-gp` uses rivals that are in the cache and fits no new ones; `--no-regressor` only fills the cache. Parts of the
+benchmark can be run one by one, each with `--out`, and joined:
+
+    python benchmarks/zero_shot.py --join FIRST.json SECOND.json
 """
 
 from __future__ import annotations
@@ -45,11 +48,18 @@ from shiftnp.regressor.weights import pretrained
 OUT = Path(__file__).parent.parent / "results/zero-shot.json"
 RIVALS = {"gp": "matern52", "two-materns": "two-materns"}
 """Names of the rivals and their covariance functions."""
-MANY = 2000
+MANY = 1000
 """Number of observations from which the cost of a fitted Gaussian process is capped."""
 FEW = 30
 """Data sets with fewer observations are summarised apart: there a fitted Gaussian process may be arbitrarily wrong."""
 OURS = "regressor"
+GROUPS = {
+    "data sets of the issue": ("issue",),
+    "other data sets": ("other",),
+    "looked at while Regressor was improved": ("issue", "other", "further"),
+    "not looked at": ("unseen",),
+}
+"""Summaries, and the groups of data sets in them."""
 
 Scores = dict[str, Any]
 
@@ -170,6 +180,7 @@ def summarise(rows: list[Scores]) -> Scores:
         }
         gains = [entry["all sizes"]["log-likelihood difference"] for entry in by_name.values()]
         result[f"against {rival}"] = {
+            "data sets": len(by_name),
             **total,
             "median log-likelihood difference": float(np.median(gains)),
             "worst data set": {worst: by_name[worst]["all sizes"]["crps ratio"]},
@@ -212,9 +223,10 @@ def show(row: Scores) -> None:
 
 
 def command(words: list[str]) -> str:
-    """The command that was run, with DIR for folders, which differ from machine to machine."""
+    """The command that was run, with DIR for folders, which differ from machine to machine, also that of the output."""
     shown = ["python", f"benchmarks/{Path(words[0]).name}"]
     for before, word in pairwise(words):
+        word = Path(word).name if before == "--out" else word
         shown.append("DIR" if before in ("--data", "--climate", "--cache", "--weights") else word)
     return " ".join(shown)
 
@@ -232,6 +244,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-gp", action="store_true", help="fit no Gaussian process that is not in the cache")
     parser.add_argument("--no-regressor", action="store_true", help="only fit Gaussian processes")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=JSON", help="arguments of Regressor")
+    parser.add_argument("--join", nargs="+", type=Path, help="join files of earlier runs instead")
+    parser.add_argument("--note", default="", help="what to know about the run, such as the load of the machine")
     parser.add_argument("--out", type=Path, help="file to write (default: results/zero-shot.json, for a whole run)")
     args = parser.parse_args()
     unknown = set(args.only.split(",")) - set(SETS)
@@ -248,55 +262,8 @@ def has_weights(inputs: int, folder: Path | None) -> bool:
         return False
 
 
-def main() -> None:
-    """Runs the benchmark."""
-    args = arguments()
-    source = Source(args.data, args.climate)
-    sizes = [int(s) for s in args.sizes.split(",") if s]
-    ours = {"weights": args.weights, **{k: json.loads(v) for k, _, v in (item.partition("=") for item in args.set)}}
-    rows: list[Scores] = []
-    skipped = []
-    for name in args.only.split(","):
-        data_set = SETS[name]
-        if args.inputs not in (None, data_set.inputs):
-            continue
-        if not args.no_regressor and not has_weights(data_set.inputs, args.weights):
-            skipped.append(name)
-            print(f"{name}: left out, as there are no weights for {data_set.inputs} inputs")
-            continue
-        for size in [s for s in data_set.sizes if not sizes or s in sizes]:
-            for i, case in enumerate(data_set.cases(source, size)):
-                row: Scores = {"data set": name, "issue": data_set.issue, "size": size, "case": case.name}
-                row |= {"withheld": len(case.yt)}
-                for rival, covariance in RIVALS.items():
-                    path = args.cache and args.cache / f"{rival}-{name}-{size}-{i}.json"
-                    compute = None if args.no_gp else lambda: timed(lambda: fitted_gp(covariance, case), case)  # noqa: B023
-                    found = cached(path, case, compute)
-                    if found is not None:
-                        row[rival] = found
-                if not args.no_regressor:
-                    row[OURS] = regressor(case, ours)
-                show(row)
-                rows.append(row)
-    result = {
-        "what": "scores and time of Regressor, without training, beside Gaussian processes fitted to each data set",
-        "command": command(sys.argv),
-        "seed": SEED,
-        "commit": commit(),
-        "machine": machine(),
-        "rivals": "best of three starts, at most 100 steps of L-BFGS; from 2,000 observations one start and 50 steps",
-        "left out for lack of weights": skipped,
-        "summary": {
-            "all": summarise([row for row in rows if row["size"] >= FEW]),
-            "data sets of the issue": summarise([row for row in rows if row["size"] >= FEW and row["issue"]]),
-            "other data sets": summarise([row for row in rows if row["size"] >= FEW and not row["issue"]]),
-            "few observations": summarise([row for row in rows if row["size"] < FEW]),
-        },
-        "cases": rows,
-    }
-    whole = not (args.sizes or args.inputs or args.no_regressor or args.no_gp or args.only != ",".join(SETS))
-    if args.out or whole:
-        write_json(args.out or OUT, rounded(result))
+def report(result: dict[str, Any]) -> None:
+    """Prints the summaries."""
     for part, summary in result["summary"].items():
         for rival in RIVALS:
             if f"against {rival}" in summary:
@@ -308,6 +275,76 @@ def main() -> None:
                 print("  by data set", json.dumps(rounded(each)))
         if OURS in summary.get("coverage", {}):
             print(part, "coverage", json.dumps(rounded({m: c["all"] for m, c in summary["coverage"].items()})))
+
+
+def results(rows: list[Scores], skipped: list[str], run: str | list[str]) -> dict[str, Any]:
+    """The content of the file.
+
+    Args:
+        run: the command, or several.
+    """
+    return {
+        "what": "scores and time of Regressor, without training, beside Gaussian processes fitted to each data set",
+        "command": run,
+        "seed": SEED,
+        "commit": commit(),
+        "machine": machine(),
+        "rivals": "best of three starts, at most 100 steps of L-BFGS; from 1,000 observations one start and 50 steps",
+        "left out for lack of weights": skipped,
+        "summary": {
+            "all": summarise([row for row in rows if row["size"] >= FEW]),
+            **{
+                group: summarise([row for row in rows if row["size"] >= FEW and row["group"] in names])
+                for group, names in GROUPS.items()
+            },
+            "few observations": summarise([row for row in rows if row["size"] < FEW]),
+        },
+        "cases": rows,
+    }
+
+
+def main() -> None:
+    """Runs the benchmark."""
+    args = arguments()
+    if args.join:
+        parts = [json.loads(path.read_text()) for path in args.join]
+        rows = [row for part in parts for row in part["cases"]]
+        skipped = sorted({name for part in parts for name in part["left out for lack of weights"]})
+        result = {"note": args.note, **results(rows, skipped, [part["command"] for part in parts])}
+        write_json(args.out or OUT, rounded(result))
+        report(result)
+        return
+    source = Source(args.data, args.climate)
+    sizes = [int(s) for s in args.sizes.split(",") if s]
+    ours = {"weights": args.weights, **{k: json.loads(v) for k, _, v in (item.partition("=") for item in args.set)}}
+    rows, skipped = [], []
+    for name in args.only.split(","):
+        data_set = SETS[name]
+        if args.inputs not in (None, data_set.inputs):
+            continue
+        if not args.no_regressor and not has_weights(data_set.inputs, args.weights):
+            skipped.append(name)
+            print(f"{name}: left out, as there are no weights for {data_set.inputs} inputs")
+            continue
+        for size in [s for s in data_set.sizes if not sizes or s in sizes]:
+            for i, case in enumerate(data_set.cases(source, size)):
+                row: Scores = {"data set": name, "group": data_set.group, "size": size, "case": case.name}
+                row |= {"withheld": len(case.yt)}
+                for rival, covariance in RIVALS.items():
+                    path = args.cache and args.cache / f"{rival}-{name}-{size}-{i}.json"
+                    compute = None if args.no_gp else lambda: timed(lambda: fitted_gp(covariance, case), case)  # noqa: B023
+                    found = cached(path, case, compute)
+                    if found is not None:
+                        row[rival] = found
+                if not args.no_regressor:
+                    row[OURS] = regressor(case, ours)
+                show(row)
+                rows.append(row)
+    result = {"note": args.note, **results(rows, skipped, command(sys.argv))}
+    whole = not (args.sizes or args.inputs or args.no_regressor or args.no_gp or args.only != ",".join(SETS))
+    if args.out or whole:
+        write_json(args.out or OUT, rounded(result))
+    report(result)
 
 
 if __name__ == "__main__":

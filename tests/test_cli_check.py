@@ -16,6 +16,7 @@ import torch
 from regressors import folder, observations
 from shiftnp import Regressor
 from shiftnp.baselines.distance import InverseDistance
+from shiftnp.baselines.single import SingleGP
 from shiftnp.regressor import rivals
 from shiftnp.regressor.crossvalidation import (
     BLOCKS,
@@ -39,7 +40,7 @@ from test_cli_predict import shiftnp as shiftnp
 @pytest.fixture
 def quick(monkeypatch):
     """A Gaussian process that is hardly fitted."""
-    monkeypatch.setattr(rivals, "ITERATIONS", 3)
+    monkeypatch.setattr(rivals, "SingleGP", lambda: SingleGP(starts=1, iterations=3))
 
 
 def table(n=24):

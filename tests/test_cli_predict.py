@@ -453,3 +453,21 @@ def test_the_form_of_text_is_found(text, form, tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(text.encode("latin-1"))
     assert tuple(text_form(path)) == form
+
+
+def test_tracebacks_are_shown_on_demand(shiftnp, monkeypatch):
+    def fail(self):
+        raise LookupError("an unforeseen case")
+
+    command = ("predict", "a.csv", "--x", "lon", "--y", "t")
+    code, _, err = shiftnp(*command)
+    assert (code, err.count("\n")) == (1, 1)
+    monkeypatch.setenv("SHIFTNP_DEBUG", "1")
+    assert "Traceback" in shiftnp(*command)[2]
+    monkeypatch.setattr("shiftnp.cli.predict.Predict.run", fail)
+    assert "in fail" in shiftnp(*command)[2]
+    monkeypatch.setenv("SHIFTNP_DEBUG", "0")
+    code, _, err = shiftnp(*command)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "unexpected error (LookupError: an unforeseen case)" in err
+    assert "SHIFTNP_DEBUG=1" in err

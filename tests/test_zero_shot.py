@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ def case(seed=0):
     return zero_shot_sets.Case("a", rng.normal(size=(20, 2)), rng.normal(size=20), rng.normal(size=(9, 2)), np.zeros(9))
 
 
-def row(name, size, ours, theirs, issue=True):
+def row(name, size, ours, theirs, group="issue"):
     def entry(crps, seconds):
         covered = {"50": 0.5, "90": crps, "95": 0.95}
         times = {"seconds": seconds, "processor seconds": seconds}
@@ -36,7 +37,7 @@ def row(name, size, ours, theirs, issue=True):
     return {
         "data set": name,
         "size": size,
-        "issue": issue,
+        "group": group,
         zero_shot.OURS: entry(ours, 1.0),
         "gp": entry(theirs, 10.0),
     }
@@ -111,6 +112,21 @@ def test_regressor_and_rivals_are_scored_together(tmp_path, monkeypatch, capsys)
     zero_shot.main()
     assert "against two-materns" in capsys.readouterr().out
     assert '"commit"' in out.read_text()
+
+
+def test_parts_are_joined(tmp_path, monkeypatch, capsys):
+    for name, size in (("a", 30), ("b", 100)):
+        part = {"command": f"run {name}", "cases": [row(name, size, 1.0, 2.0)], "left out for lack of weights": ["c"]}
+        (tmp_path / f"{name}.json").write_text(json.dumps(part))
+    out = tmp_path / "out.json"
+    files = [str(tmp_path / f"{name}.json") for name in "ab"]
+    monkeypatch.setattr(sys, "argv", ["zero_shot.py", "--join", *files, "--out", str(out)])
+    zero_shot.main()
+    found = json.loads(out.read_text())
+    assert found["command"] == ["run a", "run b"]
+    assert found["summary"]["all"]["data sets"] == 2
+    assert found["summary"]["all"]["against gp"]["crps ratio"] == 0.5
+    assert "data sets of the issue against gp" in capsys.readouterr().out
 
 
 def test_coordinates_are_read():

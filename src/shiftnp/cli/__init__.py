@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -76,7 +77,8 @@ shiftnp --help shows all commands, shiftnp predict --help the options of one."""
 
 ABOUT = """Translation-equivariant transformer neural processes.
 
-Exit codes: 0 success, 1 a problem with data or files, 2 a wrong command line, 130 stopped and saved.
+Exit codes: 0 success, 1 a problem with data or files, 2 a wrong command line, 130 stopped and saved. Errors are one
+sentence; with SHIFTNP_DEBUG=1 in the environment they come with their traceback.
 
 shiftnp --version prints the version.
 
@@ -93,7 +95,8 @@ def main() -> None:
 
 
 def run() -> None:
-    """Parses the arguments and runs the command; errors are printed as one line, without a traceback."""
+    """Parses the arguments and runs the command; errors are printed as one line, without a traceback unless
+    SHIFTNP_DEBUG is set."""
     if sys.argv[1:] == ["--version"]:
         print(f"shiftnp {shiftnp.__version__}")
         return
@@ -109,14 +112,25 @@ def run() -> None:
         # Of several processes only the first one prints the error; the others just lose their connection to it.
         if int(os.environ.get("LOCAL_RANK", 0)):
             sys.exit(1)
+        show_traceback()
         sentence = f"shiftnp: {printable(str(error))}"
         if isinstance(error, UsageError):
             print(sentence, file=sys.stderr)
             sys.exit(2)
         sys.exit(sentence)
     except Exception as error:
+        show_traceback()
         what = f"{type(error).__name__}: {printable(str(error))[:200]}"
-        sys.exit(f"shiftnp: unexpected error ({what}); please report it with the command.")
+        sys.exit(
+            f"shiftnp: unexpected error ({what}); please report it with the command and the traceback, which "
+            "SHIFTNP_DEBUG=1 in the environment shows."
+        )
     except KeyboardInterrupt:
         print("shiftnp: stopped.", file=sys.stderr)
         sys.exit(130)
+
+
+def show_traceback() -> None:
+    """Prints the traceback of the current exception if SHIFTNP_DEBUG is set."""
+    if os.environ.get("SHIFTNP_DEBUG", "") not in ("", "0"):
+        traceback.print_exc()

@@ -18,10 +18,11 @@ from shiftnp.regressor.base import Estimator, not_fitted
 from shiftnp.regressor.box import Box
 from shiftnp.regressor.calibration import Scores, scores, spread_factor
 from shiftnp.regressor.columns import Chunked, Columns, Table
+from shiftnp.regressor.folds import make_folds
 from shiftnp.regressor.groups import Groups, by_group, read_labels, select
 from shiftnp.regressor.mixture import Mixture, check_levels
 from shiftnp.regressor.predictor import Predictor
-from shiftnp.regressor.scales import Scales, make_folds, search
+from shiftnp.regressor.scales import MANY, Scales, search
 from shiftnp.regressor.tiles import Tiles
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -49,7 +50,11 @@ class Regressor(Estimator):
         period: periods of inputs that wrap, by name or position, such as `{"lon": 360}`; of dates in days.
         calibrate: whether the predictive spread is multiplied by the factor that is best for held-out observations.
         folds: number of folds of the cross-validation.
-        scales: number of common factors of the inputs to try first, between 1/3 and 3, or these factors; 1: no search.
+        scales: number of common factors of the inputs to try first, between 1/3 and 3 (about half as many with more
+            than 512 observations), or these factors; 1: no search.
+        trend: for one input that does not wrap: whether a linear or quadratic trend is removed before a prediction and
+            added to it, if that is better for held-out observations. Beyond the data the trend goes on in a straight
+            line, and the spread grows.
         neighbours: number of observations that a prediction uses, at most.
         variants: 1, 2 or 4: predictions are averaged over as many variants of the data, with inputs or outputs
             reflected and inputs exchanged. Better, and slower in proportion; always 1 with more observations than
@@ -76,6 +81,7 @@ class Regressor(Estimator):
         calibrate: bool = True,
         folds: int = 8,
         scales: int | Sequence[float] = 7,
+        trend: bool = True,
         neighbours: int = 512,
         variants: int = 1,
         weights: str | Path | None = None,
@@ -87,6 +93,7 @@ class Regressor(Estimator):
         self.calibrate = calibrate
         self.folds = folds
         self.scales = scales
+        self.trend = trend
         self.neighbours = neighbours
         self.variants = variants
         self.weights = weights
@@ -212,7 +219,10 @@ class Regressor(Estimator):
     def _search(self, factors: Float[np.ndarray, " s"]) -> tuple[list[Scales], list[float], list[Scores] | None]:
         tiles = Tiles.make(self._box.coordinates(self._x), np.ones(self._model.dx), self._box.wrapping, self.neighbours)
         folds = make_folds(tiles, self.folds, np.random.default_rng(self.seed))
-        found = search(self._model, folds, self._y, factors, self._variants)
+        if len(self._x) > MANY and not np.ndim(self.scales):
+            factors = factors[::2]
+        trend = self.trend and self._box.period == (None,)
+        found = search(self._model, folds, self._y, factors, self._variants, trend)
         spreads, results = [1.0] * len(found), []
         for o, scale in enumerate(found):
             if scale.held_out is None or scale.y is None:
@@ -379,8 +389,9 @@ class Regressor(Estimator):
             found = ", ".join(
                 f"{name} x{f:.2f}" for name, f in zip(self._inputs.names, self.scales_[o].typical, strict=True)
             )
-            mixed = len(self.scales_[o].weights)
-            return found + (f" (mixture of {mixed})" if mixed > 1 else "")
+            mixed, trend = len(self.scales_[o].weights), ("", "linear trend", "quadratic trend")[self.scales_[o].trend]
+            notes = ", ".join(([f"mixture of {mixed}"] if mixed > 1 else []) + ([trend] if trend else []))
+            return found + (f" ({notes})" if notes else "")
 
         lines.append(f"scales: {each(factors)}")
         if self.scores_ is None:

@@ -15,10 +15,11 @@ from shiftnp.batch import Batch
 from shiftnp.models import NeuralProcess
 from shiftnp.regressor.box import wrap
 from shiftnp.regressor.calibration import Scores, scores, spread_factor
+from shiftnp.regressor.folds import Fold
 from shiftnp.regressor.groups import by_group
 from shiftnp.regressor.mixture import Mixture
 from shiftnp.regressor.passes import predict_rows, tensor
-from shiftnp.regressor.scales import FLOOR, Fold, Scales, search, spread
+from shiftnp.regressor.scales import FLOOR, Scales, search, spread
 from shiftnp.regressor.standardise import moments
 from shiftnp.tasks.stations import spacing
 
@@ -105,7 +106,8 @@ def search_scales(
         out = rng.permutation(len(rows)) < max(1, len(rows) // 6)
         x = wrap(pool.u[rows] - pool.u[rows[0]], pool.period)
         folds.append(Fold(rows[~out], x[~out], rows[out], x[out]))
-    return [Scales(s.factors[:1], torch.ones(1, dtype=torch.float64)) for s in search(model, folds, pool.y, factors)]
+    found = search(model, folds, pool.y, factors, trend=False)
+    return [Scales(s.factors[:1], torch.ones(1, dtype=torch.float64)) for s in found]
 
 
 def nearest(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from shiftnp.likelihoods import components_of
 from shiftnp.models import NeuralProcess
 from shiftnp.regressor.mixture import Mixture
 from shiftnp.regressor.standardise import moments
+from shiftnp.regressor.trend import fit_trend
 
 TOKENS = 1 << 11
 """Context points and targets in one pass; more would not fit into the processor's cache."""
@@ -28,6 +29,7 @@ def predict_rows(
     xt: Float[Tensor, "b nt dx"],
     floor: Float[Tensor, " b"],
     variants: int = 1,
+    degree: Int[Tensor, " b"] | None = None,
 ) -> Mixture:
     """Predictions `[b, nt]` of `b` data sets, each standardised by its own context, in the units of `yc`.
 
@@ -36,14 +38,21 @@ def predict_rows(
         floor: lower bound of the standard deviation that a data set is divided by.
         variants: 1, 2 or 4: predictions are the mixture of those of as many variants of a data set, with inputs or
             outputs reflected and inputs exchanged. They would be equal for a perfect model.
+        degree: degree of the trend that is removed from each data set, see `fit_trend`; None: no trend.
     """
     if variants > 1:
         parts = []
         for sx, sy in VARIANTS[:variants]:
             x, t = (a * sx if sx == sy else a.flip(-1) * sx for a in (xc, xt))
-            part = predict_rows(model, x, sy * yc, t, floor)
+            part = predict_rows(model, x, sy * yc, t, floor, 1, degree)
             parts.append(Mixture(part.weight / variants, sy * part.means, part.stds))
         return Mixture(*(torch.cat(fields, -1) for fields in zip(*parts, strict=True)))
+    if degree is not None and bool(degree.any()):
+        trend = fit_trend(xc, yc, degree)
+        floor = floor * (trend.spread / moments(yc)[1]).where(degree > 0, 1.0)  # of what the trend leaves
+        part = predict_rows(model, xc, yc - trend.at(xc)[0], xt, floor)
+        level, doubt = (a[..., None] for a in trend.at(xt))
+        return Mixture(part.weight, part.means + level, torch.hypot(part.stds, doubt))
     device, dtype = next(model.parameters()).device, model.dtype
     mean, std = moments(yc, floor)
     pieces = []

@@ -76,6 +76,7 @@ class Predictor:
             one = torch.ones(len(scales), targets, 1, dtype=torch.float64)
             return Mixture(one, torch.zeros_like(one), one)
         factors = np.concatenate([scales[o].factors for o in known])
+        degree = torch.from_numpy(np.concatenate([scales[o].degrees for o in known]))
         alone = len(tiles.anchors) == 1
         floor = tensor(np.array([0.0 if alone else FLOOR * spread(self.y[:, o]) for o in outputs]))
 
@@ -86,7 +87,8 @@ class Predictor:
         result: Mixture | None = None
         for anchor in map(int, np.flatnonzero((weights > 0).any(0))):
             here = np.flatnonzero(weights[:, anchor] > 0)
-            part = predict_rows(self.model, *self._rows(anchor, u[here], outputs, factors), floor, self.variants)
+            rows = self._rows(anchor, u[here], outputs, factors)
+            part = predict_rows(self.model, *rows, floor, self.variants, degree)
             if result is None:  # padding has weight zero, mean zero and standard deviation one
                 shape = (len(scales), targets, slots, most, part.weight.shape[-1])
                 empty = torch.zeros(shape, dtype=torch.float64)
@@ -123,11 +125,12 @@ class Predictor:
                 continue
             pick = torch.multinomial(scale.weights, n, replacement=True, generator=generator)
             xc, yc, xt = self._rows(0, u, np.full(n, o), scale.factors[pick.numpy()])
+            degree = torch.from_numpy(scale.degrees)[pick]
             order = torch.rand(n, len(u), generator=generator).argsort(1)
             factor = torch.tensor([self.spreads[o]], dtype=torch.float64)
             for some in order.split(-(-len(u) // STEPS), dim=1):
                 at = xt.take_along_dim(some[..., None], 1)
-                prediction = predict_rows(self.model, xc, yc, at, floor, self.variants)
+                prediction = predict_rows(self.model, xc, yc, at, floor, self.variants, degree)
                 drawn = prediction.spread(factor).sample(1, generator)[0]
                 result[..., o].scatter_(1, some, drawn)
                 xc, yc = torch.cat([xc, at], 1), torch.cat([yc, drawn], 1)

@@ -15,12 +15,13 @@ from jaxtyping import Float
 
 from shiftnp._arguments import first_line
 from shiftnp.baselines.distance import InverseDistance
+from shiftnp.baselines.single import SingleGP
 from shiftnp.regressor.box import Box
 from shiftnp.regressor.crossvalidation import DISTANCE, GP, NEAREST, Method, statistics
 from shiftnp.regressor.mixture import Mixture
 
-MOST_GP, ITERATIONS = 600, 150
-"""Observations that the Gaussian process is fitted to, at most (a random choice), and its steps of optimisation."""
+MOST_GP = 600
+"""Observations that the Gaussian process is fitted to, at most (a random choice)."""
 LEVELS = tuple((i + 0.5) / 50 for i in range(50))
 """Quantiles by which the predictions of tabular models are represented."""
 
@@ -41,23 +42,32 @@ def features(
     return embed(x), embed(xt)
 
 
-def baseline_method(baseline: Callable[..., Any], period: Sequence[float | None], most: int | None = None) -> Method:
-    """A baseline, which is called like a model, on standardised outputs.
-
-    Args:
-        most: number of observations that it is fitted to, at most.
-    """
+def baseline_method(baseline: Callable[..., Any], period: Sequence[float | None]) -> Method:
+    """A baseline, which is called like a model, on standardised outputs."""
 
     def method(x: np.ndarray, y: np.ndarray, xt: np.ndarray, yt: np.ndarray) -> np.ndarray:
-        if most is not None and len(x) > most:
-            some = np.random.default_rng(0).permutation(len(x))[:most]
-            x, y = x[some], y[some]
         u, ut = features(x, xt, period)
         mean, std = float(y.mean()), float(y.std()) or 1.0
         arrays = (u[None], ((y - mean) / std)[None, :, None], ut[None])
         found = baseline(*(torch.from_numpy(a) for a in arrays))
         centre, spread = (v[0, :, 0, None] * std for v in (found.mean, found.stddev))
         return statistics(Mixture(torch.ones_like(centre), mean + centre, spread), yt)
+
+    return method
+
+
+def gp_method(gp: SingleGP, period: Sequence[float | None], most: int) -> Method:
+    """A Gaussian process that is fitted to each fold.
+
+    Args:
+        most: number of observations that it is fitted to, at most.
+    """
+
+    def method(x: np.ndarray, y: np.ndarray, xt: np.ndarray, yt: np.ndarray) -> np.ndarray:
+        some = np.random.default_rng(0).permutation(len(x))[:most]
+        u, ut = features(x[some], xt, period)
+        mean, std = (torch.from_numpy(part)[:, None] for part in gp.predict(u, y[some], ut))
+        return statistics(Mixture(torch.ones_like(mean), mean, std), yt)
 
     return method
 
@@ -73,9 +83,7 @@ def rivals(period: Sequence[float | None], n: int) -> tuple[dict[str, Method], l
     if importlib.util.find_spec("gpytorch") is None:
         notes.append("There is no fitted GP in the comparison: pip install 'shiftnp[gp]'.")
     else:
-        from shiftnp.baselines.gp import GPBaseline
-
-        found[GP] = baseline_method(GPBaseline(iterations=ITERATIONS, covariance="matern52"), period, MOST_GP)
+        found[GP] = gp_method(SingleGP(), period, MOST_GP)
         if n > MOST_GP:
             notes.append(f"The GP is fitted to {MOST_GP} of the observations, chosen at random, to save time.")
     found[DISTANCE] = baseline_method(InverseDistance(), period)

@@ -58,11 +58,13 @@ class SavedColumns:
 
 @dataclass(frozen=True)
 class SavedScales:
-    """Factors and weights of the scales of one output, and the factor of its spread."""
+    """Factors and weights of the scales of one output, the factor of its spread, and degrees of trends, which files of
+    earlier versions do not have."""
 
     factors: tuple[tuple[float, ...], ...]
     weights: tuple[float, ...]
     spread: float
+    degrees: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def save(model: Regressor, folder: Path) -> None:
         model._box.unit,
         model._box.period,
         tuple(
-            SavedScales(tuple(map(tuple, s.factors.tolist())), tuple(s.weights.tolist()), f)
+            SavedScales(tuple(map(tuple, s.factors.tolist())), tuple(s.weights.tolist()), f, tuple(s.degrees.tolist()))
             for s, f in zip(model.scales_, model.spread_factors_, strict=True)
         ),
         None if model.scores_ is None else tuple(map(SavedScores.of, model.scores_)),
@@ -171,8 +173,15 @@ def load(cls: type[Regressor], folder: Path) -> Regressor:
         model._check_arguments()
         model._inputs, model._outputs = saved.inputs.columns(), saved.outputs.columns()
         model.scales_ = [
-            Scales(np.array(s.factors), torch.tensor(s.weights, dtype=torch.float64)) for s in saved.scales
+            Scales(
+                np.array(s.factors),
+                torch.tensor(s.weights, dtype=torch.float64),
+                np.array(s.degrees or [0] * len(s.factors)),
+            )
+            for s in saved.scales
         ]
+        if any(not len(s.factors) == len(s.weights) == len(s.degrees) for s in model.scales_):
+            raise ValueError("factors, weights and degrees of scales differ in number")
         model.scores_ = None if saved.scores is None else [s.scores() for s in saved.scores]
     except (ValueError, LookupError, TypeError, OSError, RecursionError) as error:
         raise ValueError(f"{folder} is damaged or of another version of shiftnp ({first_line(error)}).") from error

@@ -19,7 +19,7 @@ from shiftnp.regressor.box import wrap
 
 SECTORS = 4
 """Anchors around a periodic input, at least."""
-SHARE = 4
+SHARE = 2
 """With more observations than a context has room for, an anchor for each such part of a context."""
 BLEND = 0.5
 """An anchor has an influence up to this fraction beyond the distance of the nearest one."""
