@@ -150,6 +150,10 @@ def test_models_use_it(name, options, monkeypatch):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
+def test_parts_are_even():
+    assert [tiled.even(n, 7) for n in (0, 5, 7, 8, 16)] == [1, 5, 7, 4, 6]
+
+
 def test_narrow_networks_have_larger_tiles():
     """As many activations in the cache, and fewer tiles."""
     here = torch.device("cpu")

@@ -292,4 +292,4 @@ class TiledPass:
 
 def even(n: int, most: int) -> int:
     """The size of the parts if `n` things are divided evenly into as few parts of at most `most` as possible."""
-    return -(-n // max(1, -(-n // most)))
+    return max(1, -(-n // max(1, -(-n // most))))

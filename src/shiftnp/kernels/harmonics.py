@@ -123,7 +123,9 @@ def regress(
     log_det = log_det + prior.log().sum(-1)[:, None] + (n - p) * variance.log()
     evidence = -0.5 * (misfit + log_det).sum(1)
     square = variance * inverse + mean[:, None] * mean
-    second = (table.flatten(0, 1).T @ square.flatten(2).flatten(0, 1)).view(-1, *mean.shape[1:]).movedim(0, -1)
+    second = (
+        (table.flatten(0, 1).T @ square.flatten(2).flatten(0, 1)).view(table.shape[-1], *mean.shape[1:]).movedim(0, -1)
+    )
     first = mean.movedim(0, -1)
     cos, sin = first.split([(p + 1) // 2, p // 2], -1)
     rest = first.new_zeros(*first.shape[:-1], p // 2)

@@ -181,7 +181,7 @@ class PeriodSearch(ContextHook):
         if torch.compiler.is_exporting():
             return [slice(None)]
         each = x.shape[0] * len(self.candidates.vectors(x.dtype)[0]) * 4 * HARMONICS
-        size = max(1, MOST_WAVES // each)
+        size = max(1, MOST_WAVES // max(1, each))
         return [slice(i, i + size) for i in range(0, max(1, x.shape[1]), size)]
 
 
