@@ -11,8 +11,8 @@ from shiftnp.regressor.weights import CARD, CONFIG, SHIPPED, WEIGHTS, load
 SHIPPED_INPUTS = sorted(int(folder.name[0]) for folder in SHIPPED.glob("?d"))
 
 
-def test_weights_for_curves_and_maps_are_there():
-    assert SHIPPED_INPUTS == [1, 2]
+def test_weights_for_one_to_three_inputs_are_there():
+    assert SHIPPED_INPUTS == [1, 2, 3]
 
 
 @pytest.mark.parametrize("dx", SHIPPED_INPUTS)

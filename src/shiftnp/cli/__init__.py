@@ -68,8 +68,6 @@ FIRST = """shiftnp predicts curves and maps, with error bars, from scattered obs
       a page in the browser: set and drag points, and the prediction follows
   shiftnp train table task.path=stations.csv task.inputs=lon,lat task.outputs=temperature task.group=day
       trains a model on many data sets of one kind
-  shiftnp evaluate runs/table/...
-      scores of trained models on their test sets
   shiftnp list
       experiments of the paper, models and tasks
 
