@@ -593,3 +593,7 @@ def test_relative_time_counts_from_the_middle_of_the_crop(tmp_path):
     span = ClimateTask(tmp_path / "a.nc").scaling.undo_x(other)[..., 2]
     torch.testing.assert_close(days - days[:, :1], span - span[:, :1], atol=1e-3, rtol=0)
     assert "from the middle" in task.for_comparison(batch)[1]
+
+
+def test_a_task_says_which_data_it_reads(tmp_path):
+    assert ClimateTask(write(tmp_path / "a.nc")).data == "a.nc: 60 times from 2019-01-01 to 2019-01-15, 6 hours apart."

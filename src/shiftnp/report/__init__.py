@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -121,7 +122,9 @@ def _statement(experiment: Experiment, done: Sequence[Line]) -> Items:
         f"{m.processor}, device {m.device}, {m.threads} thread{'s' * (m.threads != 1)}, torch {m.torch}"
         for m in dict.fromkeys(e.machine for e in evaluations)
     ]
-    items = [ours, *(f"Machine of the evaluation: {machine}." for machine in machines)]
+    tasks = {name: run for line in done for name, run in line.runs.items()}
+    sources = [f"Data of {name}: {text}" for name, run in tasks.items() if (text := _data(run)) is not None]
+    items = [ours, *sources, *(f"Machine of the evaluation: {machine}." for machine in machines)]
     if "paper" in experiment.presets and experiment.has_paper_results:
         training = experiment.presets["paper"].training
         items.append(
@@ -129,3 +132,10 @@ def _statement(experiment: Experiment, done: Sequence[Line]) -> Items:
             f" {count(training.steps)} training steps on a GPU. They were not measured here."
         )
     return Items(items)
+
+
+def _data(run: Run) -> str | None:
+    """Which data a run used; None: it generates them, or its files are not here."""
+    with contextlib.suppress(OSError, ValueError):
+        return run.task.data
+    return None

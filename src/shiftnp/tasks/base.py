@@ -83,6 +83,11 @@ class Task(ABC):
         to the task as the setting `fixed_scaling`, so that predictions stay in the units of the training data."""
         return None
 
+    @property
+    def data(self) -> str | None:
+        """Which data the task reads, as a sentence for reports; None: it generates them."""
+        return None
+
     def ceiling(self, test_set: TestSet, mixture: bool, folder: Path | None = None) -> Float[Tensor, " n"] | None:
         """Log-likelihood per target of the best possible predictor on each data set of a test set; None: not known.
 

@@ -128,6 +128,15 @@ class ClimateTask(Task):
         path, elevation = (None if p is None else str(p) for p in (self.path, self.elevation))
         return open_source(path, elevation, self.variable, *_named(self.region))
 
+    @property
+    def data(self) -> str:
+        """Number of times, their distance and the first and last of them."""
+        days, source = self._region.days, self.source
+        first, last = (date(day, source.calendar).split()[0] for day in (days[0], days[-1]))
+        step = float(np.median(np.diff(days)))
+        apart = f"{step:.3g} days" if step >= 2 else f"{24 * step:.3g} hours"
+        return f"{self._file.name}: {len(days):,} times from {first} to {last}, {apart} apart."
+
     @cached_property
     def scaling(self) -> Scaling:
         """Means and standard deviations of all points of the training region at training times, or `fixed_scaling`."""

@@ -75,6 +75,12 @@ class KolmogorovTask(Task):
                 f" of {sides[0]} x {sides[1]} points: make `crop` smaller."
             )
 
+    @property
+    def data(self) -> str:
+        """Number of trajectories and their size."""
+        frames, _, nx, ny = self.shape
+        return f"{len(self.files):,} trajectories with {frames} frames of {nx} x {ny} points."
+
     @cached_property
     def files(self) -> tuple[Path, ...]:
         """The trajectories of all splits, in order."""
