@@ -40,7 +40,7 @@ what `shiftnp.Regressor` and `shiftnp predict` use for {inputs}.
   {scores}.
 - **Limits**: one output at a time; functions unlike those of the prior, such as many jumps or chaotic signals, are
   predicted with wide intervals at best; extrapolation falls back to the mean and spread of the observations within a
-  few length-scales. Measured against fitted Gaussian processes on real data: results/zero-shot.json.
+  few length-scales. Measured against fitted Gaussian processes on real data: {measured}.
 - **Terms**: as the package, see LICENSE. Written by shiftnp {version}.
 """
 
@@ -62,6 +62,7 @@ def card(run: Run, model: NeuralProcess, note: str) -> str:
         command=run.config.command,
         note=f".\n  {note}" if note else "",
         scores=", ".join(shown) or "not measured",
+        measured=f"results/zero-shot{'-3d' if model.dx == 3 else ''}.json",
         version=__version__,
     )
 

@@ -82,6 +82,17 @@ def test_scores_on_real_data_are_the_measured_ones():
     assert f"which is {a}, {b} and {c} times faster than the fitted GP" in prose
 
 
+def test_scores_with_three_inputs_are_the_measured_ones():
+    found = json.loads((ROOT / "results/zero-shot-3d.json").read_text())["summary"]["all"]
+    prose = " ".join(MEASURED.split())
+    gp, two = found["against gp"], found["against two-materns"]
+    assert f"on {found['data sets']} data sets (" in prose
+    assert f"{found['cases']} cases) CRPS {gp['crps ratio']:.3f} times the GP's, log-likelihood" in prose
+    assert f"log-likelihood {gp['log-likelihood difference']:.3f} nats higher" in prose
+    assert f"CRPS {two['crps ratio']:.3f} times that of two Matern kernels" in prose
+    assert f"90 % intervals cover {100 * found['coverage']['regressor']['all']['90']:.0f} % (" in prose
+
+
 def test_times_of_joint_samples_are_the_measured_ones():
     found = json.loads((ROOT / "results/sample.json").read_text())
     text = (ROOT / "docs/sampling.md").read_text()
