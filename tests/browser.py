@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -32,7 +34,19 @@ def missing() -> str | None:
     try:
         check_built()
     except FileNotFoundError:
-        return "the playground is not built: run `make play` to test it"
+        if shutil.which("npm") is None:
+            return "no npm: install it to build the playground and to test it"
+    return None
+
+
+def ensure_built() -> str | None:
+    """Builds the page if it is not there; why that is impossible, such as a machine without a network, or None."""
+    try:
+        check_built()
+    except FileNotFoundError:
+        made = subprocess.run([sys.executable, "-m", "shiftnp.play.build"], capture_output=True, text=True)
+        if made.returncode:
+            return f"the playground cannot be built: {made.stderr.strip().splitlines()[-1]}"
     return None
 
 

@@ -12,7 +12,10 @@ from matplotlib.image import imread
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SHORTER = {
-    **{name: [("Regressor(", "Regressor(scales=1, ")] for name in ("temperature_map", "exceedance", "calibration")},
+    **{
+        name: [("Regressor(", "Regressor(scales=1, ")]
+        for name in ("temperature_map", "exceedance", "calibration", "space_time")
+    },
     "train": [("STEPS = 600", "STEPS = 30"), ("range(8)]", "range(1)]")],
     "large_grid": [("SIZE = 240", "SIZE = 24"), ("chunks=120", "chunks=12"), ("(2000, 2)", "(60, 2)")],
     "joint_samples": [("Regressor(", "Regressor(scales=1, "), ("n=60", "n=12"), ("6.5, 24)", "6.5, 8)")],
@@ -42,7 +45,7 @@ def run(monkeypatch, tmp_path, capsys):
     return of
 
 
-@pytest.mark.parametrize("name", ["co2", "temperature_map", "joint_samples", "large_grid", "train"])
+@pytest.mark.parametrize("name", ["co2", "temperature_map", "space_time", "joint_samples", "large_grid", "train"])
 def test_an_example_runs(name, run):
     for package in ("pandas", "xarray", "zarr", "dask"):
         pytest.importorskip(package, reason="needs the extras `geo` and `dask`")

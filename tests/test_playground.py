@@ -1,6 +1,6 @@
 """The playground in a real browser: its numbers beside Python's, pointer, keyboard, CSV, and narrow and dark screens.
 
-Skipped with a reason where there is no browser, or where the page has not been built (`make play`).
+Skipped with a reason where there is no browser. The page is built first (`make play`) if it is not there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from browser import missing, open_page, set_screen, wait
+from browser import ensure_built, missing, open_page, set_screen, wait
 from shiftnp.likelihoods import components_of
 from shiftnp.regressor.mixture import Mixture
 from shiftnp.regressor.standardise import moments
@@ -24,6 +24,9 @@ QUANTILES = {"q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
 
 @pytest.fixture(scope="module")
 def page():
+    why = ensure_built()
+    if why is not None:
+        pytest.skip(why)
     with open_page() as driver:
         yield driver
 

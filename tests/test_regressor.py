@@ -416,6 +416,19 @@ def test_the_spread_factor_corrects_the_spread():
     assert spread_factor(Mixture(zero[:0], zero[:0], zero[:0]), y[:0]) == 1
 
 
+def test_intervals_of_few_observations_get_a_margin():
+    from shiftnp.regressor.calibration import spread_factor
+    from shiftnp.regressor.mixture import Mixture
+
+    for n in (8, 200):
+        zero = torch.zeros(n, 1, dtype=torch.float64)
+        y = torch.linspace(-1, 1, n, dtype=torch.float64)
+        y = y / y.square().mean().sqrt()  # as far from the prediction as it says
+        assert spread_factor(Mixture(zero + 1, zero, zero + 1), y) == pytest.approx(
+            np.exp(0.5 / (2 * n) ** 0.5), rel=0.01
+        )
+
+
 def test_calibration_is_reported_and_optional(fitted):
     x, y = observations()
     raw = regressor(calibrate=False).fit(x, y)
@@ -634,3 +647,34 @@ def test_wrong_targets_and_levels(fitted):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize("neighbours", [512, 16])
+def test_predictions_on_several_threads_are_those_on_one(neighbours):
+    x, y = observations()
+    found, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            model = regressor(neighbours=neighbours).fit(x, y)
+            found.append(model.predict(XT, return_std=True))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    for one, several in zip(*found, strict=True):
+        same(one, several)
+
+
+def test_threads_pass_on_errors_and_have_no_gradients():
+    from shiftnp.regressor.threads import in_threads
+
+    cpu, before = torch.device("cpu"), torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert in_threads(lambda _: torch.is_grad_enabled(), [1, 2, 3], cpu) == [False] * 3
+        assert in_threads(lambda i: torch.get_num_threads() * i, [1, 2, 3], cpu) == [1, 2, 3]
+        with pytest.raises(ZeroDivisionError):
+            in_threads(lambda i: 1 / i, [1, 0], cpu)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -142,15 +142,20 @@ class Geometry:
 
         From displacements: products of positions would round small distances away.
         """
-        squares: list[Tensor] = []
+        total: Tensor | None = None
         for i in range(q.x.shape[-1]):  # one dimension after the other: torch is slow in tensors with few columns
             at_q, at_k = (
                 Positions(at.x[..., i, None], None if at.offset is None else at.offset[..., i, None]) for at in (q, k)
             )
             period = self.period_of(i)
             d = Geometry(None if period is None else (period,)).displacement(at_q, at_k, dtype)[..., 0]
-            squares.append((d if period is None else period / math.pi * torch.sin(d * (math.pi / period))).square())
-        return sum(squares[1:], squares[0])
+            d = d if period is None else period / math.pi * torch.sin(d * (math.pi / period))
+            if torch.is_grad_enabled() or torch.compiler.is_exporting():
+                total = d.square() if total is None else total + d.square()
+            else:  # in place
+                total = d.square_() if total is None else total.addcmul_(d, d)
+        assert total is not None
+        return total
 
     @property
     def reach(self) -> float:

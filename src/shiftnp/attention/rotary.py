@@ -174,9 +174,12 @@ class LocalityAttention(torch.autograd.Function):
         b, h, nq, _ = q.shape
         out, ctx.alpha = q.new_empty(b, h, nq, v.shape[-1]), []
         for t in tasks_at_once(b, h * nq * k.shape[2]):
-            scores = product(q[t], k[t].mT)
-            if width is not None and distance is not None:
-                scores -= width[t] * distance[t, None]  # faster than addcmul
+            if width is None or distance is None:
+                scores = product(q[t], k[t].mT)
+            else:
+                scores = q.new_empty(*q[t].shape[:3], k.shape[2])  # of torch's own layout it would be no view
+                torch.mul(width[t], distance[t, None], out=scores)
+                scores.view(-1, *scores.shape[2:]).baddbmm_(q[t].flatten(0, 1), k[t].flatten(0, 1).mT, beta=-1)
             if pairs is not None:
                 scores.masked_fill_(~pairs[t, None], torch.finfo(q.dtype).min)
             alpha = torch.softmax(scores, -1, out=scores)

@@ -13,6 +13,7 @@ is linear in the number of points.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -40,12 +41,8 @@ def waves(angle: Float[Tensor, "*any r"], top: int) -> Float[Tensor, "m *any c"]
 
     Valid until the next call: without gradients they are in memory that is reused.
     """
-    if torch.compiler.is_exporting():  # in real numbers, as other formats have no complex ones
-        cos, sin = [angle.cos()], [angle.sin()]
-        for _ in range(2, top + 1):
-            c, s = cos[-1], sin[-1]
-            cos.append(c * cos[0] - s * sin[0])
-            sin.append(s * cos[0] + c * sin[0])
+    if torch.compiler.is_exporting():
+        cos, sin = zip(*waves_real(angle, top), strict=True)
         return torch.stack([torch.stack(cos), torch.stack(sin)], -1).flatten(-2)
     base = torch.complex(angle.cos(), angle.sin())
     # Few products, so that rounding stays small.
@@ -60,6 +57,28 @@ def waves(angle: Float[Tensor, "*any r"], top: int) -> Float[Tensor, "m *any c"]
         for m in range(2, top + 1):
             torch.mul(out[m // 2 - 1], out[m - m // 2 - 1], out=out[m - 1])
     return torch.view_as_real(out).flatten(-2)
+
+
+def waves_real(angle: Float[Tensor, "*any r"], top: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """`cos(m a)` and `sin(m a)` in real numbers, for programs that are exported: other formats have no complex ones."""
+    cos, sin = first = angle.cos(), angle.sin()
+    yield first
+    for _ in range(2, top + 1):
+        cos, sin = cos * first[0] - sin * first[1], sin * first[0] + cos * first[1]
+        yield cos, sin
+
+
+def polynomial(angle: Float[Tensor, "b n r"], coefficients: Float[Tensor, "m b k c"]) -> Float[Tensor, "b n k"]:
+    """Trigonometric polynomials without their constants, summed over angles.
+
+    Args:
+        coefficients: of `waves`.
+    """
+    if not torch.compiler.is_exporting():
+        return (waves(angle, len(coefficients)) @ coefficients.mT).sum(0)
+    # One harmonic after the other: most of the time would go into putting them together.
+    terms = zip(waves_real(angle, len(coefficients)), coefficients.mT, strict=True)
+    return torch.stack([cos @ c[:, ::2] + sin @ c[:, 1::2] for (cos, sin), c in terms]).sum(0)
 
 
 def interleave(polynomial: Float[Tensor, "*any p"]) -> tuple[Float[Tensor, "*any"], Float[Tensor, "m *any 2"]]:

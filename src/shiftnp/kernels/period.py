@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from shiftnp.geometry import Geometry
 from shiftnp.kernels.base import AttentionSize, ContextHook
 from shiftnp.kernels.frequencies import FrequencyBank, angles
-from shiftnp.kernels.harmonics import interleave, products, regress, waves
+from shiftnp.kernels.harmonics import interleave, polynomial, products, regress, waves
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Context, Tokens
 
@@ -112,7 +112,9 @@ class PeriodSearch(ContextHook):
         """Votes and mixture for contexts with inputs `x` relative to their `centre`, and the noise's mean variance."""
         candidates, dy = len(self.candidates.vectors(x.dtype)[0]), y.shape[-1]
         data = torch.cat([observed, y], -1).mT  # [b, 2 dy, n]
-        totals = torch.stack([data[..., rows] @ self._waves(x[:, rows]) for rows in self._chunks(x)]).sum(0)
+        totals = torch.stack(
+            [data[..., rows] @ waves(self._angles(x[:, rows]), 2 * HARMONICS) for rows in self._chunks(x)]
+        ).sum(0)
         of_waves = totals.unflatten(-1, (candidates, 2)).movedim(0, -2)  # [b, 2 dy, r, m, 2]
         constant = data.sum(-1)[..., None, None].expand(-1, -1, candidates, 1)
         sums = torch.cat([constant, of_waves[..., 0], of_waves[..., 1]], -1)[:, :dy]
@@ -144,7 +146,7 @@ class PeriodSearch(ContextHook):
         self, x: Float[Tensor, "b n dx"], summary: SpectralSummary
     ) -> tuple[Float[Tensor, "b n dy"], Float[Tensor, "b n dy"]]:
         """Mean and standard deviation of the function at `x` under the vote of all candidates."""
-        parts = [(self._waves(x[:, rows]) @ summary.moments.mT).sum(0) for rows in self._chunks(x)]
+        parts = [polynomial(self._angles(x[:, rows]), summary.moments) for rows in self._chunks(x)]
         mean, square = (torch.cat(parts, 1) + summary.constant).chunk(2, -1)
         variance = square + summary.floor - mean.square()
         return mean, variance.clamp(min=LEAST_VARIANCE).sqrt()
@@ -172,9 +174,9 @@ class PeriodSearch(ContextHook):
         dtype = torch.promote_types(self.embed_votes.dtype, torch.float32)
         return self.geometry.relative(tokens.positions, centre, dtype)
 
-    def _waves(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "m b n c"]:
-        """The waves of all candidates, up to twice the number of harmonics."""
-        return waves(angles(x, self.candidates.vectors(x.dtype)[0]), 2 * HARMONICS)
+    def _angles(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n r"]:
+        """The phases of all candidates."""
+        return angles(x, self.candidates.vectors(x.dtype)[0])
 
     def _chunks(self, x: Float[Tensor, "b n dx"]) -> list[slice]:
         """Slices of points whose waves fit in memory. An exported program has no chunks, as its sizes are dynamic."""

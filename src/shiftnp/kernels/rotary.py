@@ -166,6 +166,9 @@ class RotaryAttention(nn.Module):
             layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer, _ in layers
         ]
         scaled = [b if s == 1 else b * s for b, (_, s) in zip(biases, layers, strict=True)]
+        if torch.compiler.is_exporting():  # other runtimes copy the parts of a product
+            outs = [linear(z, w, b).to(dtype) for w, b in zip(weights, scaled, strict=True)]
+            return [out.unflatten(-1, (self.heads.heads, -1)) for out in outs]
         sizes = [len(w) for w in weights]
         if sum(sizes) % 2:  # an even number of channels, so that pairs of them can be read as complex numbers
             weights.append(weights[0].new_zeros(1, weights[0].shape[1]))

@@ -96,5 +96,7 @@ class Encoded:
 
 
 def _state_of(model: Encoder) -> list[object]:
-    """What tells torch's changes of weights: their version counters, dtypes and devices."""
-    return [(0 if p.is_inference() else p._version, p.dtype, p.device) for p in model.parameters()]
+    """What tells torch's changes of weights: their version counters, and the dtype and the device of all."""
+    weights = list(model.parameters())
+    same = [(w.dtype, w.device) for w in weights[:1]]
+    return [*same, *(0 if w.is_inference() else w._version for w in weights)]

@@ -11,6 +11,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,4 +88,7 @@ def export(folder: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(build())
+    try:
+        print(build())
+    except (OSError, RuntimeError) as error:
+        sys.exit(str(error))

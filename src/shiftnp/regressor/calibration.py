@@ -15,10 +15,13 @@ RANGE = 4.0
 """The factor is between one over this number and this number."""
 PRIOR = 30.0
 """Number of held-out observations at which the logarithm of the factor is half of its best value."""
+MARGIN = 0.5
+"""Standard errors by which the logarithm of the factor is then raised. What is chosen by cross-validation looks better
+than it is, the more so the fewer observations there are; without a margin 90 % intervals cover about 88 %."""
 
 
 def spread_factor(prediction: Mixture, y: Float[Tensor, " h"]) -> float:
-    """The factor of the spread that is best for held-out observations, shrunk to 1 if they are few."""
+    """The factor of the spread that is best for held-out observations, shrunk to 1 if they are few, with a margin."""
     if not len(y):
         return 1.0
     low, high = -math.log(RANGE), math.log(RANGE)
@@ -27,7 +30,8 @@ def spread_factor(prediction: Mixture, y: Float[Tensor, " h"]) -> float:
         scores = torch.stack([prediction.spread(f.expand(len(y))).log_prob(y).sum() for f in grid.exp()])
         best, width = float(grid[int(scores.argmax())]), (high - low) / 16
         low, high = max(best - width, -math.log(RANGE)), min(best + width, math.log(RANGE))
-    return math.exp(best * len(y) / (len(y) + PRIOR))
+    error = 1 / math.sqrt(2 * len(y))  # of the logarithm of a standard deviation of so many Gaussian numbers
+    return math.exp(best * len(y) / (len(y) + PRIOR) + MARGIN * error)
 
 
 class Scores(NamedTuple):
