@@ -188,7 +188,7 @@ def test_map_is_that_of_the_model_in_python(page):
     weight, means, stds = components_of(dist)
     mixture = Mixture(weight, means[..., 0], stds[..., 0])
     np.testing.assert_allclose(shown["mean"], (mixture.mean[0] * std + mean).numpy(), atol=1e-3)
-    np.testing.assert_allclose(shown["std"], (mixture.std[0] * std).numpy(), atol=1e-3)
+    np.testing.assert_allclose(shown["std"], (mixture.half_width[0] * std).numpy(), atol=1e-3)
 
 
 def test_csv_with_dates_gives_a_table_to_download(page):

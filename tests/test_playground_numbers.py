@@ -40,11 +40,12 @@ def test_mixtures_have_the_moments_and_quantiles_of_python():
     stds = (2 * stds).exp()  # from very narrow components to very wide ones
     mixture, levels = Mixture(weight, means, stds), (0.05, 0.25, 0.5, 0.95)
     body = """const m = new numbers.Mixture(4, ...given.parts.map((p) => Float64Array.from(p)));
-    return {mean: m.mean(), std: m.std(), quantiles: given.levels.map((q) => m.quantile(q)),
+    return {mean: m.mean(), std: m.std(), halfWidth: m.halfWidth(), quantiles: given.levels.map((q) => m.quantile(q)),
             density: Array.from({length: m.n}, (_, i) => m.logDensity(i, 0.3))}"""
     found = evaluate(body, parts=[t.flatten().tolist() for t in mixture], levels=levels)
     np.testing.assert_allclose(found["mean"], mixture.mean)
     np.testing.assert_allclose(found["std"], mixture.std)
+    np.testing.assert_allclose(found["halfWidth"], mixture.half_width, rtol=1e-5)
     np.testing.assert_allclose(found["density"], mixture.log_prob(torch.full((50,), 0.3, dtype=torch.float64)))
     for values, level in zip(found["quantiles"], levels, strict=True):
         # The error function has seven digits.

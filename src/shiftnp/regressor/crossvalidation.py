@@ -126,7 +126,13 @@ def cross_validate(
 def statistics(prediction: Mixture, y: Float[np.ndarray, " h"]) -> Float[np.ndarray, "5 h"]:
     """Mean, standard deviation, log density, CRPS and PIT at the observations."""
     truth = torch.from_numpy(np.ascontiguousarray(y))
-    found = prediction.mean, prediction.std, prediction.log_prob(truth), prediction.crps(truth), prediction.cdf(truth)
+    found = (
+        prediction.mean,
+        prediction.half_width,
+        prediction.log_prob(truth),
+        prediction.crps(truth),
+        prediction.cdf(truth),
+    )
     return torch.stack(found).numpy()
 
 

@@ -271,6 +271,9 @@ class Regressor(Estimator):
     def predict(self, X: Any, return_std: bool = False, *, groups: Any = None) -> Any:
         """The predictive mean, and with `return_std` the standard deviation of a new observation as well.
 
+        The standard deviation is half of the width of the central 68.3 % interval, as of a Gaussian: predictions have
+        heavy tails, for outliers, and would otherwise have standard deviations that are far wider than their intervals.
+
         After a `fit` with groups, `groups` names that of each row, or one for all: each row is predicted from the
         observations of its own group.
 

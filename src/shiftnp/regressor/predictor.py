@@ -52,10 +52,10 @@ class Predictor:
         return [o for o, values in enumerate(self.y.T) if not np.isnan(values).all()]
 
     def statistics(self, x: Float[np.ndarray, "m dx"], levels: Sequence[float] = ()) -> Float[np.ndarray, "s m k"]:
-        """Mean, standard deviation and quantiles of these levels at targets."""
+        """Mean, standard deviation (`Mixture.half_width`) and quantiles of these levels at targets."""
         result = np.empty((2 + len(levels), len(x), self.y.shape[1]))
         for rows, p in self.blocks(x):
-            found = torch.stack([p.mean, p.std, *(p.quantile(level) for level in levels)])
+            found = torch.stack([p.mean, p.half_width, *(p.quantile(level) for level in levels)])
             result[:, rows] = found.numpy().transpose(0, 2, 1)
         return result
 

@@ -136,7 +136,7 @@ export class HeatMap {
     const xt = [];
     for (const b of axis) for (const a of axis) xt.push(a * factor, b * factor);
     const found = await this.models.map.predict(x, y, xt);
-    this.numbers = { axis, factor, mean: found.mean(), std: found.std() };
+    this.numbers = { axis, factor, mean: found.mean(), std: found.halfWidth() };
     this.milliseconds = performance.now() - start;
     this.draw();
     this.say();

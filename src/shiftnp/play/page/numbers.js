@@ -92,6 +92,12 @@ export class Mixture {
     return out.map(Math.sqrt);
   }
 
+  /** Half of the central 68.3 % interval, which Regressor returns as standard deviation. */
+  halfWidth() {
+    const [low, high] = [-1, 1].map((z) => this.quantile(0.5 * (1 + z * 0.6826894921370859)));
+    return high.map((v, t) => 0.5 * (v - low[t]));
+  }
+
   /** Log density of value y at target t. */
   logDensity(t, y) {
     let density = 0;

@@ -129,7 +129,7 @@ export class TableView {
     const grid = inputs.length === 1 ? [...axes[0]].map((a) => [a]) : [...axes[1]].flatMap((b) => [...axes[0]].map((a) => [a, b]));
     const xt = grid.flatMap((at) => at.map((v, d) => ((v - boxes[d].centre) / boxes[d].unit) * factor));
     const found = await model.predict(x.map((v) => v * factor), values, xt);
-    const [mean, std, q05, q95] = [found.mean(), found.std(), found.quantile(0.05), found.quantile(0.95)];
+    const [mean, std, q05, q95] = [found.mean(), found.halfWidth(), found.quantile(0.05), found.quantile(0.95)];
     this.result = { inputs, output: chosen("y"), grid, mean, std, q05, q95, factor };
     this.observed = { x: kept.map((i) => raw.map((column_) => column_[i])), y: values, ends };
     const dropped = all > MOST ? `; ${MOST} of ${all} rows, drawn at random, are used` : "";
