@@ -97,13 +97,13 @@ def rotate_real(
 ) -> Float[Tensor, "*any c"]:
     """Rotations in real numbers, for programs that are exported: other formats have no complex ones.
 
-    Rotated channels are in halves, all first coordinates before all second ones, and `inverse` expects them so: a dot
-    product does not depend on the order of channels, and no pairs have to be put together in between.
+    Channels are in halves, all first coordinates before all second ones, so that no pairs have to be taken apart or put
+    together; only after an inverse rotation they are next to each other again.
     """
+    half = z.shape[-1] // 2
+    a, b = z[..., :half], z[..., half:]
     if inverse:
-        a, b = z.chunk(2, -1)
         return torch.stack([a * cos + b * sin, b * cos - a * sin], -1).flatten(-2)
-    a, b = z[..., ::2], z[..., 1::2]
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 

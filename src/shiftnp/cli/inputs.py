@@ -102,7 +102,7 @@ def write_picture(path: Path, figure: Any) -> None:
     from shiftnp._io import aside
 
     with aside(path) as new:
-        figure.savefig(new, format="png", dpi=150)
+        figure.savefig(new, format="png", dpi=150, bbox_inches="tight", pad_inches=0.1)
 
 
 def stem(file: Path) -> str:

@@ -61,10 +61,12 @@ def waves(angle: Float[Tensor, "*any r"], top: int) -> Float[Tensor, "m *any c"]
 
 def waves_real(angle: Float[Tensor, "*any r"], top: int) -> Iterator[tuple[Tensor, Tensor]]:
     """`cos(m a)` and `sin(m a)` in real numbers, for programs that are exported: other formats have no complex ones."""
-    cos, sin = first = angle.cos(), angle.sin()
-    yield first
-    for _ in range(2, top + 1):
-        cos, sin = cos * first[0] - sin * first[1], sin * first[0] + cos * first[1]
+    cos, sin = angle.cos(), angle.sin()
+    yield cos, sin
+    twice, before = 2 * cos, (torch.ones_like(cos), torch.zeros_like(cos))
+    for _ in range(2, top + 1):  # Chebyshev's recurrence: fewer operations than a rotation
+        following = twice * cos - before[0], twice * sin - before[1]
+        before, (cos, sin) = (cos, sin), following
         yield cos, sin
 
 

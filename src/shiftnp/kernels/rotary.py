@@ -166,9 +166,19 @@ class RotaryAttention(nn.Module):
             layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer, _ in layers
         ]
         scaled = [b if s == 1 else b * s for b, (_, s) in zip(biases, layers, strict=True)]
-        if torch.compiler.is_exporting():  # other runtimes copy the parts of a product
-            outs = [linear(z, w, b).to(dtype) for w, b in zip(weights, scaled, strict=True)]
-            return [out.unflatten(-1, (self.heads.heads, -1)) for out in outs]
+        if torch.compiler.is_exporting():  # products of their own: other runtimes copy the parts of a single one
+            rotated = (
+                self.to_q_rotary,
+                self.to_k_rotary,
+                *([] if self.value_frequencies is None else [self.heads.to_v]),
+            )
+            parts = [
+                linear(z, _halves(w, self.heads.heads), _halves(b, self.heads.heads))
+                if layer in rotated
+                else linear(z, w, b)
+                for (layer, _), w, b in zip(layers, weights, scaled, strict=True)
+            ]
+            return [part.to(dtype).unflatten(-1, (self.heads.heads, -1)) for part in parts]
         sizes = [len(w) for w in weights]
         if sum(sizes) % 2:  # an even number of channels, so that pairs of them can be read as complex numbers
             weights.append(weights[0].new_zeros(1, weights[0].shape[1]))
@@ -235,6 +245,14 @@ def _pairs(z: Float[Tensor, "*any c"], channels: int) -> tuple[Float[Tensor, "*a
     """The channels as pairs, and the last one if their number is odd."""
     even = channels // 2 * 2
     return (z, None) if even == z.shape[-1] else (z[..., :even], z[..., even:])
+
+
+def _halves(rows: Float[Tensor, " c *any"], heads: int) -> Float[Tensor, " c *any"]:
+    """Weights of a linear layer with the rows of each head in another order, see `rotate_real`: the first rows of all
+    pairs before the second ones; an odd row last."""
+    each = rows.unflatten(0, (heads, -1))
+    even = each.shape[1] // 2 * 2
+    return torch.cat([each[:, :even:2], each[:, 1:even:2], each[:, even:]], 1).flatten(0, 1)
 
 
 def _positions(at: Positions, tasks: slice, rows: slice) -> Positions:

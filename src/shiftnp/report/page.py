@@ -119,7 +119,7 @@ class Picture:
     def png(self) -> bytes:
         """The figure as PNG."""
         memory = io.BytesIO()
-        self.figure.savefig(memory, format="png", dpi=120)
+        self.figure.savefig(memory, format="png", dpi=120, bbox_inches="tight", pad_inches=0.1)
         return memory.getvalue()
 
     @cached_property
@@ -127,7 +127,7 @@ class Picture:
         """The figure as SVG."""
         memory = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": self.name}):  # the same file for the same figure
-            self.figure.savefig(memory, format="svg", metadata={"Date": None})
+            self.figure.savefig(memory, format="svg", metadata={"Date": None}, bbox_inches="tight", pad_inches=0.1)
         return memory.getvalue()
 
 
