@@ -302,6 +302,29 @@ def test_evaluations_of_the_same_weights_are_merged(tmp_path):
     assert is_current(run, read_evaluation(run))
 
 
+def test_scores_on_more_tasks_are_kept(tmp_path, monkeypatch, capsys):
+    """A quick look on a few tasks prints its scores and leaves the file alone, unless the weights are new."""
+    run = make_run(tmp_path / "run")
+    evaluate(run, ["delta-0.0"], tasks=3, quiet=True, gap=False)
+    full = (run.folder / "evaluation.json").read_bytes()
+    with pytest.warns(UserWarning, match=r"evaluation.json is kept, with its scores on 3 tasks of each test set"):
+        result = evaluate(run, ["delta-0.2"], tasks=2, quiet=True, gap=False)
+    assert [(name, summary.tasks) for name, summary in result.sets.items()] == [("delta-0.2", 2)]
+    assert (run.folder / "evaluation.json").read_bytes() == full
+    command = ["shiftnp", "evaluate", str(run.folder), "--sets", "delta-0.2", "--tasks", "2", "--no-gap"]
+    monkeypatch.setattr("sys.argv", command)
+    main()
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        f"{run.folder}/evaluation.json is kept, with its scores on 3 tasks of each test set, more than 2."
+    ]
+    assert "delta-0.2" in said.out
+    assert (run.folder / "evaluation.json").read_bytes() == full
+    save(run, step=5, factor=0.5)
+    evaluate(run, ["delta-0.0"], tasks=2, quiet=True, gap=False)
+    assert read_evaluation(run).tasks == 2
+
+
 def test_the_experiment_says_which_sets(tmp_path, monkeypatch):
     own = SimpleNamespace(test_sets=lambda task: {"mine": TestSet(task, seed=7, tasks=3)})
     monkeypatch.setattr("shiftnp.experiments.EXPERIMENTS", {"known": own})
