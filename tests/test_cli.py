@@ -20,7 +20,7 @@ from shiftnp.cli.train import LONGEST_NAME, Train, folder_name
 from shiftnp.experiments import EXPERIMENTS
 from shiftnp.models import MODELS
 from shiftnp.runs.config import Training
-from shiftnp.runs.run import Run
+from shiftnp.runs.run import Run, removed_on_failure
 from shiftnp.tasks import TASKS, GPTask, TableTask
 
 SHIFTNP = [str(Path(sys.executable).with_name("shiftnp"))]
@@ -378,6 +378,28 @@ def test_a_table_of_ones_own(tmp_path):
     assert "log-" in succeeds("evaluate", tmp_path / "run", "--tasks", 4, cwd=tmp_path)
     scaling = Run.open(tmp_path / "run").scaling
     assert 20 < scaling.y_mean[0] < 25
+
+
+def test_a_start_that_fails_leaves_nothing(tmp_path, monkeypatch, capsys):
+    """Each row is a data set of its own, which shows after the folder is made."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("lon,temperature\n" + "".join(f"{i},{i % 5}\n" for i in range(40)))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").touch()
+    table = ("train", "table", "task.path=t.csv", "task.inputs=lon", "task.outputs=temperature", "task.group=lon")
+    for out in ("runs/deep", "mine"):
+        for _ in range(2):  # the second time as well, not that there is a run already
+            monkeypatch.setattr(sys, "argv", ["shiftnp", *table, "--out", out])
+            with pytest.raises(SystemExit, match="No data set of the split 'valid'"):
+                main()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "notes.txt", "t.csv"]
+
+
+def test_a_run_that_was_there_survives_a_failure(tmp_path):
+    (tmp_path / "config.json").touch()
+    with pytest.raises(ValueError, match="why"), removed_on_failure(tmp_path):
+        raise ValueError("why")
+    assert (tmp_path / "config.json").exists()
 
 
 def test_a_baseline_needs_no_training(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import sys
@@ -123,24 +124,36 @@ class Train:
 
     def train(self, plan: list[tuple[Path, Any]], steps: int | None = None) -> None:
         """Trains the planned runs: a new run for each config, or, if it is None, the existing run in the folder."""
-        from shiftnp.runs.run import Run
-        from shiftnp.runs.train import make_fabric, train
+        from shiftnp.runs.run import removed_on_failure
+        from shiftnp.runs.train import make_fabric
 
         fabric = make_fabric(self.devices, self.nodes)
         for folder, config in plan:
-            if fabric.is_global_zero:
-                run = Run.open(folder) if config is None else Run.create(folder, config)
-                run = run if steps is None else run.extend(steps)
-                print(f"{run.config.label} on {printable(run.config.task)}: {folder}", flush=True)
-            fabric.barrier()
-            if not fabric.is_global_zero:
-                run = Run.open(folder)
-            if run.is_baseline:
-                fabric.print("There is nothing to train: it is fitted to each context by `shiftnp evaluate`.")
-            elif run.is_finished:
-                fabric.print(f"Finished already, after {run.step} steps.")
-            elif not train(run, fabric, self.workers, self.gap, self.save_every, self.tensorboard):
+            new = config is not None and fabric.is_global_zero
+            with removed_on_failure(folder) if new else contextlib.nullcontext():
+                finished = self.train_one(folder, config, steps, fabric)
+            if not finished:
                 sys.exit(130)
+
+    def train_one(self, folder: Path, config: Any, steps: int | None, fabric: Any) -> bool:
+        """Trains one of the planned runs; returns whether it is finished, and not stopped."""
+        from shiftnp.runs.run import Run
+        from shiftnp.runs.train import train
+
+        if fabric.is_global_zero:
+            run = Run.open(folder) if config is None else Run.create(folder, config)
+            run = run if steps is None else run.extend(steps)
+            print(f"{run.config.label} on {printable(run.config.task)}: {folder}", flush=True)
+        fabric.barrier()
+        if not fabric.is_global_zero:
+            run = Run.open(folder)
+        if run.is_baseline:
+            fabric.print("There is nothing to train: it is fitted to each context by `shiftnp evaluate`.")
+        elif run.is_finished:
+            fabric.print(f"Finished already, after {run.step} steps.")
+        else:
+            return train(run, fabric, self.workers, self.gap, self.save_every, self.tensorboard)
+        return True
 
 
 def find_experiment(name: str, tasks_too: bool = False) -> Any:
