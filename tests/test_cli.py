@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import shiftnp
+from shiftnp import Regressor
 from shiftnp.cli import main
 from shiftnp.cli.settings import parse_setting
 from shiftnp.cli.train import LONGEST_NAME, Train, folder_name
@@ -376,8 +377,14 @@ def test_a_table_of_ones_own(tmp_path):
     out = ("--model", "tnp", "--steps", 5, "--out", tmp_path / "run")
     succeeds("train", "table", *task, *small, *out, cwd=tmp_path / "data")
     assert "log-" in succeeds("evaluate", tmp_path / "run", "--tasks", 4, cwd=tmp_path)
-    scaling = Run.open(tmp_path / "run").scaling
+    trained = Run.open(tmp_path / "run")
+    model, scaling = trained.model(), trained.scaling
     assert 20 < scaling.y_mean[0] < 25
+    x, y, new = torch.tensor([[[0.2], [0.7]]]), torch.tensor([[[21.0], [23.5]]]), torch.tensor([[[0.5]]])
+    predicted = model(scaling.x(x), scaling.y(y), scaling.x(new))  # as in docs/howto/train.md
+    assert 15 < scaling.undo_y(predicted.mean).item() < 30
+    with pytest.raises(ValueError, match=r"run is a run of `shiftnp train`.*docs/howto/train.md"):
+        Regressor(weights=tmp_path / "run").fit([[0.1], [0.2], [0.3]], [1.0, 2.0, 3.0])
 
 
 def test_a_start_that_fails_leaves_nothing(tmp_path, monkeypatch, capsys):
