@@ -423,3 +423,12 @@ def test_one_fill_value_is_a_sequence_of_one(tmp_path):
     result = run("data", "preview", "table", f"path={path}", "inputs=x", "outputs=y", "missing=-9999", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "fill value" not in result.stderr
+
+
+def test_warnings_are_one_line(tmp_path):
+    path = tmp_path / "stations.csv"
+    path.write_text("x,y\n" + "".join(f"{i},{-9999 if i % 7 == 0 else i % 5}\n" for i in range(60)))
+    result = run("data", "preview", "table", f"path={path}", "inputs=x", "outputs=y", cwd=tmp_path)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"Warning: Column 'y' of {path} is -9999 in 9 places")
+    assert line.endswith("by missing=-9999 (in `shiftnp train`: task.missing=-9999).")

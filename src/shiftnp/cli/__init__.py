@@ -18,6 +18,7 @@ from shiftnp.cli.check import Check
 from shiftnp.cli.data import DataCommand
 from shiftnp.cli.evaluate import Evaluate, Report
 from shiftnp.cli.export import Export
+from shiftnp.cli.messages import plain_warnings
 from shiftnp.cli.play import Play
 from shiftnp.cli.predict import Predict
 from shiftnp.cli.settings import UsageError
@@ -66,7 +67,7 @@ FIRST = """shiftnp predicts curves and maps, with error bars, from scattered obs
       how good that is: cross-validation beside a fitted GP and interpolation
   shiftnp play
       a page in the browser: set and drag points, and the prediction follows
-  shiftnp train table task.path=stations.csv task.inputs=lon,lat task.outputs=temperature task.group=day
+  shiftnp train table --minutes 10 task.path=stations.csv task.inputs=lon,lat task.outputs=temperature task.group=day
       trains a model on many data sets of one kind
   shiftnp list
       experiments of the paper, models and tasks
@@ -103,7 +104,8 @@ def run() -> None:
         return
     command: Any = tyro.cli(Command, prog="shiftnp", description=ABOUT)
     try:
-        command.run()
+        with plain_warnings():
+            command.run()
     except BrokenPipeError:
         raise
     except (ValueError, TypeError, OSError, ImportError, RuntimeError, ArithmeticError) as error:

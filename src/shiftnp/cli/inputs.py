@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shiftnp.cli.evaluate import say
+from shiftnp.cli.messages import plain_warnings
 from shiftnp.cli.settings import UsageError
 
 if TYPE_CHECKING:
@@ -52,15 +53,11 @@ def plain_messages() -> Iterator[None]:
     """Warnings as one line each, and unknown names as errors of the command line."""
     from shiftnp._registry import UnknownName
 
-    def show(message: Any, *_: Any, **__: Any) -> None:
-        say(f"Warning: {message}")
-
-    with warnings.catch_warnings():
+    with plain_warnings():
         warnings.simplefilter("default")
         warnings.filterwarnings("ignore", message=".*looks like a fill value.*")  # said when the file is read
         for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
             warnings.simplefilter("ignore", kind)
-        warnings.showwarning = show
         try:
             yield
         except UnknownName as error:

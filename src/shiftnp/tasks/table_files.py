@@ -143,7 +143,7 @@ def read_table(
         names = ", ".join(name for name, rows in absent.items() if rows.any())
         raise ValueError(
             f"{where} has no {names} in {lacking.sum()} of its {len(frame)} rows: fill them in, or leave these rows "
-            "out by drop_missing=True."
+            "out by `drop_missing` (in `shiftnp train`: task.drop_missing=true)."
         )
     keep = ~lacking & np.isfinite(y).any(1)
     if not keep.any():
