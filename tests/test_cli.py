@@ -16,6 +16,7 @@ import torch
 import shiftnp
 from shiftnp import Regressor
 from shiftnp.cli import main
+from shiftnp.cli.arguments import options_first
 from shiftnp.cli.settings import parse_setting
 from shiftnp.cli.train import LONGEST_NAME, Train, folder_name
 from shiftnp.experiments import EXPERIMENTS
@@ -96,7 +97,7 @@ def test_preview(tmp_path):
         (("data", "preview", "gp-1d", "dxx=2"), "did you mean 'dx'"),
         (("data", "preview", "gp-1d", "dx=two"), "dx must be"),
         (("data", "ceiling", "delta-9"), "no test set named"),
-        (("lst",), "lst"),
+        (("lst",), "There is no command `shiftnp lst`: did you mean `shiftnp list`?"),
     ],
 )
 def test_mistakes_get_one_sentence(command, message):
@@ -147,6 +148,10 @@ def test_mistakes_with_runs_get_one_sentence(command, message, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
+        (("preview", "gp-1d"), 2, "no command `shiftnp preview`: did you mean `shiftnp data preview`?"),
+        (("data", "previw", "gp-1d"), 2, "no command `shiftnp data previw`: did you mean `shiftnp data preview`?"),
+        (("zzz",), 2, "no command `shiftnp zzz`: there are predict, check, list,"),
+        (("data", "zzz"), 2, "no command `shiftnp data zzz`: there are preview, kolmogorov, ceiling."),
         (("data", "preview", "gp-1d", "x={[]:1}"), 2, "no setting of gp-1d named 'x'"),
         (("data", "preview", "gp-1d", "noise={[]:1}"), 2, "noise must be a number, got '{[]:1}'"),
         (("data", "preview", "gp-1d", "points=()"), 2, "points must be 2 whole numbers, got ()"),
@@ -200,6 +205,26 @@ def test_none_switches_clipping_and_averaging_off(monkeypatch, tmp_path):
     assert (config.training.ema, config.training.schedule, config.training.batch_size) == (0.99, "constant", 3)
     (config,) = planned(monkeypatch, "gp-1d", "--ema", "None")
     assert config.training == planned(monkeypatch, "gp-1d")[0].training
+
+
+def test_settings_and_options_come_in_any_order(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (usual,) = planned(monkeypatch, "gp-1d", "dz=16", "layers=2", "--steps", 7, "--no-gap")
+    assert (usual.training.steps, usual.model_settings["dz"], usual.model_settings["layers"]) == (7, 16, 2)
+    for mixed in (
+        ("gp-1d", "dz=16", "--steps", 7, "layers=2", "--no-gap"),
+        ("--no-gap", "gp-1d", "--steps=7", "dz=16", "--tensorboard", "layers=2"),
+        ("gp-1d", "--steps", 7, "dz=16", "--gap", "layers=2"),
+    ):
+        assert planned(monkeypatch, *mixed) == [usual]
+    assert options_first(["gp-1d", "--out", "a=1", "b=2", "--seed", "-1"]) == [
+        "--out",
+        "a=1",
+        "--seed",
+        "-1",
+        "gp-1d",
+        "b=2",
+    ]
 
 
 def test_every_entry_of_training_is_an_option_with_its_help():

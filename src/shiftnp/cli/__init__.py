@@ -13,9 +13,10 @@ from tyro.conf import subcommand
 
 import shiftnp
 from shiftnp._text import printable
+from shiftnp.cli.arguments import check_command, names, options_first
 from shiftnp.cli.bench import Bench
 from shiftnp.cli.check import Check
-from shiftnp.cli.data import DataCommand
+from shiftnp.cli.data import Data, DataCommand
 from shiftnp.cli.evaluate import Evaluate, Report
 from shiftnp.cli.export import Export
 from shiftnp.cli.messages import plain_warnings
@@ -102,8 +103,8 @@ def run() -> None:
     if not sys.argv[1:]:
         print(FIRST)
         return
-    command: Any = tyro.cli(Command, prog="shiftnp", description=ABOUT)
     try:
+        command = parse(sys.argv[1:])
         with plain_warnings():
             command.run()
     except BrokenPipeError:
@@ -128,6 +129,15 @@ def run() -> None:
     except KeyboardInterrupt:
         print("shiftnp: stopped.", file=sys.stderr)
         sys.exit(130)
+
+
+def parse(arguments: list[str]) -> Any:
+    """The command with its options."""
+    check_command(arguments, (*names(Command), *(f"data {name}" for name in names(Data))))
+    for words in (["train"], ["data", "preview"]):
+        if arguments[: len(words)] == words:
+            arguments = [*words, *options_first(arguments[len(words) :])]
+    return tyro.cli(Command, prog="shiftnp", description=ABOUT, args=arguments)
 
 
 def show_traceback() -> None:
