@@ -15,7 +15,7 @@ import torch
 
 import shiftnp
 from shiftnp import Regressor
-from shiftnp.cli import main
+from shiftnp.cli import explain, main
 from shiftnp.cli.arguments import options_first
 from shiftnp.cli.settings import parse_setting
 from shiftnp.cli.train import LONGEST_NAME, Train, folder_name
@@ -78,6 +78,17 @@ def test_list():
     printed = run("list").stdout
     for name in (*EXPERIMENTS, *MODELS, *TASKS):
         assert name in printed
+
+
+def test_list_explains_a_task_and_a_model():
+    table = succeeds("list", "table")
+    assert "station: the column that names the station" in table
+    assert "task.shares=0.7,0.1,0.2" in table
+    assert max(map(len, table.splitlines())) <= 120
+    assert "bimodal=True" in explain("gp-1d-bimodal")
+    assert re.search(r"^    dz: size of a token(.|\n)* dz=128 ", explain("te-tnp"), re.M)
+    for name in (*TASKS, *MODELS):
+        assert "Settings:\n" in explain(name)
 
 
 def test_preview(tmp_path):
@@ -160,6 +171,11 @@ def test_mistakes_with_runs_get_one_sentence(command, message, tmp_path, monkeyp
         (("data", "preview", "table", "task.path=2024", "task.inputs=0,1", "outputs=2"), 1, "2024"),
         (("train", "table", "task.path=2024", "task.inputs=0,1", "task.outputs=2"), 1, "2024"),
         (("train", "table", "task.path=", "task.inputs=x", "task.outputs=y"), 2, "task.path must be a path"),
+        (("train", "table"), 2, "table needs task.path, task.inputs, task.outputs, such as task.path=stations.csv "),
+        (("train", "table", "task.path=a.csv", "task.inputs=x"), 2, "needs task.outputs, such as task.outputs="),
+        (("data", "preview", "table", "path=a.csv"), 2, "table needs inputs, outputs, such as inputs=lon,lat outputs="),
+        (("list", "tabel"), 2, "no model or task named 'tabel': did you mean 'table'"),
+        (("train", "gp-1d", "--steps", "0"), 2, "--steps must be at least 1, got 0"),
         (("train", "tabel"), 2, "no experiment or task named 'tabel': did you mean 'table'"),
         (("train", "zzz"), 2, "table"),
         (("train", "gp-1d", "task.points=()"), 2, "task.points must be 2 whole numbers, got ()"),
@@ -229,6 +245,7 @@ def test_settings_and_options_come_in_any_order(monkeypatch, tmp_path):
 
 def test_every_entry_of_training_is_an_option_with_its_help():
     said = run("train", "--help").stdout
+    assert "`shiftnp list table`" in " ".join(said.replace("│", " ").split())
     for name in Training.__dataclass_fields__:
         assert f"--{name.replace('_', '-')} " in said
         help_text = re.search(rf"^        {name}: (\S+)", Training.__doc__, re.M)

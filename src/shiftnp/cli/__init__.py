@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import tyro
-from tyro.conf import subcommand
+from tyro.conf import Positional, arg, subcommand
 
 import shiftnp
 from shiftnp._text import printable
@@ -22,13 +22,18 @@ from shiftnp.cli.export import Export
 from shiftnp.cli.messages import plain_warnings
 from shiftnp.cli.play import Play
 from shiftnp.cli.predict import Predict
-from shiftnp.cli.settings import UsageError
+from shiftnp.cli.settings import UsageError, usage
 from shiftnp.cli.train import Train
+
+Name = Annotated[str | None, arg(metavar="[NAME]")]
 
 
 @dataclass(frozen=True)
 class List:
-    """Lists experiments with their models, all models and all tasks."""
+    """Lists experiments with their models, all models and all tasks; or explains one model or task and its settings."""
+
+    name: Positional[Name] = None
+    """Name of a model or task to explain, such as table."""
 
     def run(self) -> None:
         """Runs the command."""
@@ -36,6 +41,9 @@ class List:
         from shiftnp.models import MODELS
         from shiftnp.tasks import TASKS
 
+        if self.name is not None:
+            print(explain(self.name))
+            return
         print("experiments:")
         for name, experiment in EXPERIMENTS.items():
             print(f"  {name}: {experiment.title}")
@@ -44,6 +52,28 @@ class List:
                 print(f"    --task {' | '.join(experiment.tasks)}")
         print(f"models: {', '.join(MODELS)}")
         print(f"tasks: {', '.join(TASKS)}")
+        print("shiftnp list NAME explains a model or task and its settings.")
+
+
+def explain(name: str) -> str:
+    """The description of a model or task, with the defaults of its settings."""
+    from inspect import Parameter, getdoc
+    from textwrap import fill
+
+    from shiftnp._arguments import parameters
+    from shiftnp._registry import choose
+    from shiftnp.experiments.settings import written
+    from shiftnp.models import MODELS
+    from shiftnp.tasks import TASKS, task_class
+
+    with usage():
+        make = choose(name, {**MODELS, **TASKS}, "model or task")
+    prefix = "task." if name in TASKS else ""
+    text = getdoc(task_class(name) if name in TASKS else make) or ""
+    defaults = {key: parameter.default for key, parameter in parameters(make).items()}
+    shown = [f"{prefix}{k}={written(v)}" for k, v in defaults.items() if v not in (None, (), Parameter.empty)]
+    line = f"Defaults, unless a preset of `shiftnp train` has another value: {' '.join(shown)}"
+    return f"{text.replace('Args:', 'Settings:')}\n\n{fill(line, 120, break_on_hyphens=False)}"
 
 
 Command = (

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg, subcommand
 
 from shiftnp._registry import choose
-from shiftnp.cli.settings import parse_setting, usage
+from shiftnp.cli.settings import check_needed, parse_setting, usage
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class Preview:
     """Name of the task, see `shiftnp list`."""
     settings: Positional[tuple[str, ...]] = ()
     """Arguments of the task as name=value, for instance dx=2 shift=1 for gp-1d, region=50,58,-10,2 for climate, or
-    path=stations.csv inputs=lon,lat outputs=temperature group=day for table. task.path=... is the same."""
+    path=stations.csv inputs=lon,lat outputs=temperature group=day for table. task.path=... is the same. `shiftnp list
+    TASK` explains all of them."""
     out: Path | None = None
     """Image file to write. Default: preview-TASK.png."""
     seed: int = 0
@@ -120,6 +121,7 @@ def make_task(name: str, settings: tuple[str, ...]) -> Any:
 
     with usage():
         make = choose(name, TASKS, "task")
+        check_needed(name, settings, prefix="")
         full = (text if text.startswith("task.") else f"task.{text}" for text in settings)
         chosen = dict(parse_setting(text, task_class(name)) for text in full)
         return build(make, {key.removeprefix("task."): value for key, value in chosen.items()}, name)

@@ -6,11 +6,15 @@ import ast
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 UNREADABLE = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
+
+
+NEEDED = {"table": {"path": "stations.csv", "inputs": "lon,lat", "outputs": "temperature"}}
+"""Settings that a task cannot do without, with examples."""
 
 
 class UsageError(ValueError):
@@ -24,6 +28,22 @@ def usage() -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
+
+
+def check_needed(task: str, settings: Iterable[str], prefix: str = "task.") -> None:
+    """Raises a UsageError if a setting is missing that the task cannot do without.
+
+    Args:
+        settings: settings as name=value or task.name=value.
+        prefix: prefix of the settings of a task in the command.
+    """
+    given = {text.removeprefix("task.").partition("=")[0] for text in settings}
+    missing = {f"{prefix}{name}": value for name, value in NEEDED.get(task, {}).items() if name not in given}
+    if missing:
+        example = " ".join(f"{name}={value}" for name, value in missing.items())
+        raise UsageError(
+            f"{task} needs {', '.join(missing)}, such as {example}; `shiftnp list {task}` explains all settings."
+        )
 
 
 def parse_setting(text: str, task: Any = None) -> tuple[str, Any]:

@@ -15,7 +15,7 @@ from tyro.conf import Positional, arg
 from shiftnp._registry import choose
 from shiftnp._text import printable
 from shiftnp.cli.bench import Bench
-from shiftnp.cli.settings import UsageError, parse_setting, usage
+from shiftnp.cli.settings import UsageError, check_needed, parse_setting, usage
 from shiftnp.runs.config import Training
 
 Text = Annotated[str | None, arg(metavar="NAME")]
@@ -46,7 +46,8 @@ class Train:
     task.inputs=lon,lat task.outputs=temperature."""
     settings: Positional[Annotated[tuple[str, ...], arg(metavar="[NAME=VALUE ...]")]] = ()
     """Arguments of the model as name=value (dz=64 layers=3), of its kernel as kernel.name=value (kernel=rotary
-    kernel.frequencies=32), and of the task as task.name=value (task.noise=0.1 task.path=DIR), all together."""
+    kernel.frequencies=32), and of the task as task.name=value (task.noise=0.1 task.path=DIR). `shiftnp list NAME`
+    explains those of a model or task, such as `shiftnp list table`."""
     model: Text = None
     """Which model, see `shiftnp list`; `all`: one after the other, resuming runs that exist. Default: the paper's own
     model."""
@@ -79,6 +80,8 @@ class Train:
     def run(self) -> None:
         """Runs the command."""
         changes = dict(self.training)
+        if changes.get("steps", 1) < 1:
+            raise UsageError(f"--steps must be at least 1, got {changes['steps']}.")
         if self.resume is not None:
             if self.experiment or self.settings or self.model or self.task or self.out or changes.keys() - {"steps"}:
                 raise UsageError("a resumed run keeps its settings: give --resume only, or with --steps.")
@@ -108,6 +111,7 @@ class Train:
         tasks = list(experiment.tasks) if every and self.task is None else [self.task]
         plan: list[tuple[Path, Any]] = []
         for task in tasks:
+            check_needed(task or experiment.tasks[0], self.settings)
             for row in rows:
                 with usage():
                     cls = task_class(task or experiment.tasks[0])
