@@ -102,7 +102,7 @@ def test_preview(tmp_path):
     ("command", "message"),
     [
         (("data", "preview", "gp1d"), "did you mean 'gp-1d'"),
-        (("data", "preview", "gp-1d", "dx"), "name=value"),
+        (("data", "preview", "gp-1d", "dx"), "name=value, got 'dx'"),
         (("data", "preview", "gp-1d", "noise=-1"), "noise"),
         (("data", "preview", "gp-1d", "colour=red"), "no setting of gp-1d named 'colour'"),
         (("data", "preview", "gp-1d", "dxx=2"), "did you mean 'dx'"),
@@ -175,7 +175,7 @@ def test_mistakes_with_runs_get_one_sentence(command, message, tmp_path, monkeyp
         (("train", "table", "task.path=a.csv", "task.inputs=x"), 2, "needs task.outputs, such as task.outputs="),
         (("data", "preview", "table", "path=a.csv"), 2, "table needs inputs, outputs, such as inputs=lon,lat outputs="),
         (("list", "tabel"), 2, "no model or task named 'tabel': did you mean 'table'"),
-        (("train", "gp-1d", "--steps", "0"), 2, "--steps must be at least 1, got 0"),
+        (("train", "gp-1d", "--steps", "0"), 2, "--steps must be 1 or more, got 0"),
         (("train", "tabel"), 2, "no experiment or task named 'tabel': did you mean 'table'"),
         (("train", "zzz"), 2, "table"),
         (("train", "gp-1d", "task.points=()"), 2, "task.points must be 2 whole numbers, got ()"),
@@ -186,6 +186,11 @@ def test_mistakes_with_runs_get_one_sentence(command, message, tmp_path, monkeyp
         (("train", "gp-1d", "--clip", "x"), 2, "--clip"),
         (("train", "timing", "dz=3"), 2, "timing is measured, not trained"),
         (("train", "--resume", "nowhere"), 1, "nowhere is not a run"),
+        (("data", "preview", "gp-1d", "--seed", "-1"), 2, "--seed must be 0 or more, got -1"),
+        (("evaluate",), 2, "name the folder of at least one run"),
+        (("evaluate", "nowhere", "--tasks", "0"), 2, "--tasks must be 1 or more, got 0"),
+        (("report", "gp-1d", "--tasks", "0"), 2, "--tasks must be 1 or more, got 0"),
+        (("report", "table"), 2, "There is no experiment named 'table'"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
 )
@@ -427,6 +432,23 @@ def test_a_table_of_ones_own(tmp_path):
     assert 15 < scaling.undo_y(predicted.mean).item() < 30
     with pytest.raises(ValueError, match=r"run is a run of `shiftnp train`.*docs/howto/train.md"):
         Regressor(weights=tmp_path / "run").fit([[0.1], [0.2], [0.3]], [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("command", [("train", "table"), ("data", "preview", "table")])
+def test_a_wrong_column_is_a_wrong_command_line(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("lon,Temperature\n" + "".join(f"{i},{i % 5}\n" for i in range(40)))
+    for output, hint in (
+        ("temperatur", ": did you mean 'Temperature'?"),
+        ("wind", "; its columns are lon, Temperature."),
+    ):
+        settings = ("task.path=t.csv", "task.inputs=lon", f"task.outputs={output}")
+        monkeypatch.setattr(sys, "argv", ["shiftnp", *command, *settings])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        assert capsys.readouterr().err.endswith(f"t.csv has no column {output!r}{hint}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
 def test_a_start_that_fails_leaves_nothing(tmp_path, monkeypatch, capsys):

@@ -467,6 +467,21 @@ def test_a_folder_that_cannot_be_written_still_gives_results(tmp_path, monkeypat
     assert len(said.err.splitlines()) == 1
 
 
+def test_mistakes_in_the_command_and_files_for_folders(tmp_path, monkeypatch, capsys):
+    folders = [str(make_run(tmp_path / name).folder) for name in ("a", "b")]
+    for runs in (folders[:1], folders):
+        monkeypatch.setattr("sys.argv", ["shiftnp", "evaluate", *runs, "--sets", "nope"])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        assert "no test set of cnp named 'nope'" in capsys.readouterr().err
+    with pytest.raises(OSError, match=rf"a/config.json is a file: name the folder of a run, {folders[0]}\."):
+        Run.open(tmp_path / "a/config.json")
+    (tmp_path / "t.csv").touch()
+    with pytest.raises(OSError, match=r"t.csv is a file: name the folder of a run\."):
+        Run.open(tmp_path / "t.csv")
+
+
 def test_one_bad_run_does_not_cost_the_evaluation_of_others(tmp_path, monkeypatch, capsys):
     good, bad, deep = (make_run(tmp_path / name) for name in ("good", "bad", "deep"))
     (bad.folder / "model.safetensors").write_bytes(b"cut short")

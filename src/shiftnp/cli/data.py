@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg, subcommand
 
 from shiftnp._registry import choose
-from shiftnp.cli.settings import check_needed, parse_setting, usage
+from shiftnp.cli.settings import check_least, check_needed, known_names, parse_setting, usage
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,10 @@ class Preview:
         """Runs the command."""
         from shiftnp.tasks.base import generator_for
 
+        check_least("--seed", self.seed, 0)
         task = make_task(self.task, self.settings)
-        batch = task.sample(1, generator_for(self.seed, 0))
+        with known_names():
+            batch = task.sample(1, generator_for(self.seed, 0))
         prediction = None
         if self.predict:
             from shiftnp.baselines.gp import GPBaseline
@@ -122,6 +124,8 @@ def make_task(name: str, settings: tuple[str, ...]) -> Any:
     with usage():
         make = choose(name, TASKS, "task")
         check_needed(name, settings, prefix="")
+        for text in settings:
+            parse_setting(text)  # an error shows the setting as it was given
         full = (text if text.startswith("task.") else f"task.{text}" for text in settings)
         chosen = dict(parse_setting(text, task_class(name)) for text in full)
         return build(make, {key.removeprefix("task."): value for key, value in chosen.items()}, name)

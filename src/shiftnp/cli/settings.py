@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from shiftnp._registry import UnknownName
+
 UNREADABLE = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
 
 
@@ -28,6 +30,21 @@ def usage() -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
+
+
+@contextlib.contextmanager
+def known_names() -> Iterator[None]:
+    """Context manager that converts errors in names only, such as that of a column, to `UsageError`."""
+    try:
+        yield
+    except UnknownName as error:
+        raise UsageError(str(error)) from error
+
+
+def check_least(option: str, value: int | None, least: int) -> None:
+    """Raises a UsageError if a number is given that is too small."""
+    if value is not None and value < least:
+        raise UsageError(f"{option} must be {least} or more, got {value}.")
 
 
 def check_needed(task: str, settings: Iterable[str], prefix: str = "task.") -> None:
@@ -55,7 +72,7 @@ def parse_setting(text: str, task: Any = None) -> tuple[str, Any]:
         task: the class of the task, whose attributes name the settings that are paths or sequences of names.
     """
     name, equals, written = text.partition("=")
-    if not equals or not name.strip():
+    if not equals or not name.removeprefix("task.").strip():
         raise ValueError(f"A setting has the form name=value, got {text!r}.")
     if name.startswith("task."):
         if name.removeprefix("task.") in getattr(task, "path_settings", ()):

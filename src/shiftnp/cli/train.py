@@ -15,7 +15,7 @@ from tyro.conf import Positional, arg
 from shiftnp._registry import choose
 from shiftnp._text import printable
 from shiftnp.cli.bench import Bench
-from shiftnp.cli.settings import UsageError, check_needed, parse_setting, usage
+from shiftnp.cli.settings import UsageError, check_least, check_needed, known_names, parse_setting, usage
 from shiftnp.runs.config import Training
 
 Text = Annotated[str | None, arg(metavar="NAME")]
@@ -80,8 +80,7 @@ class Train:
     def run(self) -> None:
         """Runs the command."""
         changes = dict(self.training)
-        if changes.get("steps", 1) < 1:
-            raise UsageError(f"--steps must be at least 1, got {changes['steps']}.")
+        check_least("--steps", changes.get("steps"), 1)
         if self.resume is not None:
             if self.experiment or self.settings or self.model or self.task or self.out or changes.keys() - {"steps"}:
                 raise UsageError("a resumed run keeps its settings: give --resume only, or with --steps.")
@@ -133,8 +132,10 @@ class Train:
 
         fabric = make_fabric(self.devices, self.nodes)
         for folder, config in plan:
-            new = config is not None and fabric.is_global_zero
-            with removed_on_failure(folder) if new else contextlib.nullcontext():
+            with contextlib.ExitStack() as stack:
+                if config is not None and fabric.is_global_zero:  # a new run
+                    stack.enter_context(known_names())
+                    stack.enter_context(removed_on_failure(folder))
                 finished = self.train_one(folder, config, steps, fabric)
             if not finished:
                 sys.exit(130)

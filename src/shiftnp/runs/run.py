@@ -69,6 +69,9 @@ class Run:
         """Opens the run in a folder."""
         folder = Path(folder)
         path = folder / "config.json"
+        if folder.is_file():
+            which = f", {folder.parent}" if (folder.parent / "config.json").is_file() else ""
+            raise NotADirectoryError(f"{folder} is a file: name the folder of a run{which}.")
         if not path.is_file():
             what = "has no config.json" if folder.is_dir() else "does not exist"
             raise FileNotFoundError(f"{folder} is not a run: it {what}. `shiftnp train` makes runs.")
