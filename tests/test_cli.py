@@ -14,13 +14,15 @@ import pytest
 import torch
 
 import shiftnp
-from shiftnp.cli import main
+from shiftnp import Regressor
+from shiftnp.cli import explain, main
+from shiftnp.cli.arguments import options_first
 from shiftnp.cli.settings import parse_setting
 from shiftnp.cli.train import LONGEST_NAME, Train, folder_name
 from shiftnp.experiments import EXPERIMENTS
 from shiftnp.models import MODELS
 from shiftnp.runs.config import Training
-from shiftnp.runs.run import Run
+from shiftnp.runs.run import Run, removed_on_failure
 from shiftnp.tasks import TASKS, GPTask, TableTask
 
 SHIFTNP = [str(Path(sys.executable).with_name("shiftnp"))]
@@ -78,6 +80,17 @@ def test_list():
         assert name in printed
 
 
+def test_list_explains_a_task_and_a_model():
+    table = succeeds("list", "table")
+    assert "station: the column that names the station" in table
+    assert "task.shares=0.7,0.1,0.2" in table
+    assert max(map(len, table.splitlines())) <= 120
+    assert "bimodal=True" in explain("gp-1d-bimodal")
+    assert re.search(r"^    dz: size of a token(.|\n)* dz=128 ", explain("te-tnp"), re.M)
+    for name in (*TASKS, *MODELS):
+        assert "Settings:\n" in explain(name)
+
+
 def test_preview(tmp_path):
     result = run("data", "preview", "gp-1d", "targets=20", 'kernels=["se"]', "--predict", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -89,13 +102,13 @@ def test_preview(tmp_path):
     ("command", "message"),
     [
         (("data", "preview", "gp1d"), "did you mean 'gp-1d'"),
-        (("data", "preview", "gp-1d", "dx"), "name=value"),
+        (("data", "preview", "gp-1d", "dx"), "name=value, got 'dx'"),
         (("data", "preview", "gp-1d", "noise=-1"), "noise"),
         (("data", "preview", "gp-1d", "colour=red"), "no setting of gp-1d named 'colour'"),
         (("data", "preview", "gp-1d", "dxx=2"), "did you mean 'dx'"),
         (("data", "preview", "gp-1d", "dx=two"), "dx must be"),
         (("data", "ceiling", "delta-9"), "no test set named"),
-        (("lst",), "lst"),
+        (("lst",), "There is no command `shiftnp lst`: did you mean `shiftnp list`?"),
     ],
 )
 def test_mistakes_get_one_sentence(command, message):
@@ -146,6 +159,10 @@ def test_mistakes_with_runs_get_one_sentence(command, message, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
+        (("preview", "gp-1d"), 2, "no command `shiftnp preview`: did you mean `shiftnp data preview`?"),
+        (("data", "previw", "gp-1d"), 2, "no command `shiftnp data previw`: did you mean `shiftnp data preview`?"),
+        (("zzz",), 2, "no command `shiftnp zzz`: there are predict, check, list,"),
+        (("data", "zzz"), 2, "no command `shiftnp data zzz`: there are preview, kolmogorov, ceiling."),
         (("data", "preview", "gp-1d", "x={[]:1}"), 2, "no setting of gp-1d named 'x'"),
         (("data", "preview", "gp-1d", "noise={[]:1}"), 2, "noise must be a number, got '{[]:1}'"),
         (("data", "preview", "gp-1d", "points=()"), 2, "points must be 2 whole numbers, got ()"),
@@ -154,6 +171,11 @@ def test_mistakes_with_runs_get_one_sentence(command, message, tmp_path, monkeyp
         (("data", "preview", "table", "task.path=2024", "task.inputs=0,1", "outputs=2"), 1, "2024"),
         (("train", "table", "task.path=2024", "task.inputs=0,1", "task.outputs=2"), 1, "2024"),
         (("train", "table", "task.path=", "task.inputs=x", "task.outputs=y"), 2, "task.path must be a path"),
+        (("train", "table"), 2, "table needs task.path, task.inputs, task.outputs, such as task.path=stations.csv "),
+        (("train", "table", "task.path=a.csv", "task.inputs=x"), 2, "needs task.outputs, such as task.outputs="),
+        (("data", "preview", "table", "path=a.csv"), 2, "table needs inputs, outputs, such as inputs=lon,lat outputs="),
+        (("list", "tabel"), 2, "no model or task named 'tabel': did you mean 'table'"),
+        (("train", "gp-1d", "--steps", "0"), 2, "--steps must be 1 or more, got 0"),
         (("train", "tabel"), 2, "no experiment or task named 'tabel': did you mean 'table'"),
         (("train", "zzz"), 2, "table"),
         (("train", "gp-1d", "task.points=()"), 2, "task.points must be 2 whole numbers, got ()"),
@@ -164,6 +186,11 @@ def test_mistakes_with_runs_get_one_sentence(command, message, tmp_path, monkeyp
         (("train", "gp-1d", "--clip", "x"), 2, "--clip"),
         (("train", "timing", "dz=3"), 2, "timing is measured, not trained"),
         (("train", "--resume", "nowhere"), 1, "nowhere is not a run"),
+        (("data", "preview", "gp-1d", "--seed", "-1"), 2, "--seed must be 0 or more, got -1"),
+        (("evaluate",), 2, "name the folder of at least one run"),
+        (("evaluate", "nowhere", "--tasks", "0"), 2, "--tasks must be 1 or more, got 0"),
+        (("report", "gp-1d", "--tasks", "0"), 2, "--tasks must be 1 or more, got 0"),
+        (("report", "table"), 2, "There is no experiment named 'table'"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
 )
@@ -201,8 +228,29 @@ def test_none_switches_clipping_and_averaging_off(monkeypatch, tmp_path):
     assert config.training == planned(monkeypatch, "gp-1d")[0].training
 
 
+def test_settings_and_options_come_in_any_order(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (usual,) = planned(monkeypatch, "gp-1d", "dz=16", "layers=2", "--steps", 7, "--no-gap")
+    assert (usual.training.steps, usual.model_settings["dz"], usual.model_settings["layers"]) == (7, 16, 2)
+    for mixed in (
+        ("gp-1d", "dz=16", "--steps", 7, "layers=2", "--no-gap"),
+        ("--no-gap", "gp-1d", "--steps=7", "dz=16", "--tensorboard", "layers=2"),
+        ("gp-1d", "--steps", 7, "dz=16", "--gap", "layers=2"),
+    ):
+        assert planned(monkeypatch, *mixed) == [usual]
+    assert options_first(["gp-1d", "--out", "a=1", "b=2", "--seed", "-1"]) == [
+        "--out",
+        "a=1",
+        "--seed",
+        "-1",
+        "gp-1d",
+        "b=2",
+    ]
+
+
 def test_every_entry_of_training_is_an_option_with_its_help():
     said = run("train", "--help").stdout
+    assert "`shiftnp list table`" in " ".join(said.replace("│", " ").split())
     for name in Training.__dataclass_fields__:
         assert f"--{name.replace('_', '-')} " in said
         help_text = re.search(rf"^        {name}: (\S+)", Training.__doc__, re.M)
@@ -376,8 +424,53 @@ def test_a_table_of_ones_own(tmp_path):
     out = ("--model", "tnp", "--steps", 5, "--out", tmp_path / "run")
     succeeds("train", "table", *task, *small, *out, cwd=tmp_path / "data")
     assert "log-" in succeeds("evaluate", tmp_path / "run", "--tasks", 4, cwd=tmp_path)
-    scaling = Run.open(tmp_path / "run").scaling
+    trained = Run.open(tmp_path / "run")
+    model, scaling = trained.model(), trained.scaling
     assert 20 < scaling.y_mean[0] < 25
+    x, y, new = torch.tensor([[[0.2], [0.7]]]), torch.tensor([[[21.0], [23.5]]]), torch.tensor([[[0.5]]])
+    predicted = model(scaling.x(x), scaling.y(y), scaling.x(new))  # as in docs/howto/train.md
+    assert 15 < scaling.undo_y(predicted.mean).item() < 30
+    with pytest.raises(ValueError, match=r"run is a run of `shiftnp train`.*docs/howto/train.md"):
+        Regressor(weights=tmp_path / "run").fit([[0.1], [0.2], [0.3]], [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("command", [("train", "table"), ("data", "preview", "table")])
+def test_a_wrong_column_is_a_wrong_command_line(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("lon,Temperature\n" + "".join(f"{i},{i % 5}\n" for i in range(40)))
+    for output, hint in (
+        ("temperatur", ": did you mean 'Temperature'?"),
+        ("wind", "; its columns are lon, Temperature."),
+    ):
+        settings = ("task.path=t.csv", "task.inputs=lon", f"task.outputs={output}")
+        monkeypatch.setattr(sys, "argv", ["shiftnp", *command, *settings])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        assert capsys.readouterr().err.endswith(f"t.csv has no column {output!r}{hint}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_a_start_that_fails_leaves_nothing(tmp_path, monkeypatch, capsys):
+    """Each row is a data set of its own, which shows after the folder is made."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("lon,temperature\n" + "".join(f"{i},{i % 5}\n" for i in range(40)))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").touch()
+    table = ("train", "table", "task.path=t.csv", "task.inputs=lon", "task.outputs=temperature", "task.group=lon")
+    for out in ("runs/deep", "mine"):
+        for _ in range(2):  # the second time as well, not that there is a run already
+            monkeypatch.setattr(sys, "argv", ["shiftnp", *table, "--out", out])
+            with pytest.raises(SystemExit, match="No data set of the split 'valid'"):
+                main()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "notes.txt", "t.csv"]
+
+
+def test_a_run_that_was_there_survives_a_failure(tmp_path):
+    (tmp_path / "config.json").touch()
+    with pytest.raises(ValueError, match="why"), removed_on_failure(tmp_path):
+        raise ValueError("why")
+    assert (tmp_path / "config.json").exists()
 
 
 def test_a_baseline_needs_no_training(tmp_path):
@@ -394,3 +487,12 @@ def test_one_fill_value_is_a_sequence_of_one(tmp_path):
     result = run("data", "preview", "table", f"path={path}", "inputs=x", "outputs=y", "missing=-9999", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "fill value" not in result.stderr
+
+
+def test_warnings_are_one_line(tmp_path):
+    path = tmp_path / "stations.csv"
+    path.write_text("x,y\n" + "".join(f"{i},{-9999 if i % 7 == 0 else i % 5}\n" for i in range(60)))
+    result = run("data", "preview", "table", f"path={path}", "inputs=x", "outputs=y", cwd=tmp_path)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"Warning: Column 'y' of {path} is -9999 in 9 places")
+    assert line.endswith("by missing=-9999 (in `shiftnp train`: task.missing=-9999).")

@@ -432,6 +432,7 @@ def test_an_interrupted_write_leaves_nothing(monkeypatch, tmp_path):
 def test_without_arguments_the_first_commands_are_shown(shiftnp):
     code, out, _ = shiftnp()
     assert (code, out) == (0, FIRST + "\n")
+    assert "shiftnp train table --minutes 10 " in FIRST  # the default takes hours
     assert len(re.findall(r"^  shiftnp \w+", out, re.M)) == 5
     commands = re.findall(r"^  shiftnp (\w+)", out, re.M)
     for command in commands:

@@ -302,6 +302,29 @@ def test_evaluations_of_the_same_weights_are_merged(tmp_path):
     assert is_current(run, read_evaluation(run))
 
 
+def test_scores_on_more_tasks_are_kept(tmp_path, monkeypatch, capsys):
+    """A quick look on a few tasks prints its scores and leaves the file alone, unless the weights are new."""
+    run = make_run(tmp_path / "run")
+    evaluate(run, ["delta-0.0"], tasks=3, quiet=True, gap=False)
+    full = (run.folder / "evaluation.json").read_bytes()
+    with pytest.warns(UserWarning, match=r"evaluation.json is kept, with its scores on 3 tasks of each test set"):
+        result = evaluate(run, ["delta-0.2"], tasks=2, quiet=True, gap=False)
+    assert [(name, summary.tasks) for name, summary in result.sets.items()] == [("delta-0.2", 2)]
+    assert (run.folder / "evaluation.json").read_bytes() == full
+    command = ["shiftnp", "evaluate", str(run.folder), "--sets", "delta-0.2", "--tasks", "2", "--no-gap"]
+    monkeypatch.setattr("sys.argv", command)
+    main()
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        f"{run.folder}/evaluation.json is kept, with its scores on 3 tasks of each test set, more than 2."
+    ]
+    assert "delta-0.2" in said.out
+    assert (run.folder / "evaluation.json").read_bytes() == full
+    save(run, step=5, factor=0.5)
+    evaluate(run, ["delta-0.0"], tasks=2, quiet=True, gap=False)
+    assert read_evaluation(run).tasks == 2
+
+
 def test_the_experiment_says_which_sets(tmp_path, monkeypatch):
     own = SimpleNamespace(test_sets=lambda task: {"mine": TestSet(task, seed=7, tasks=3)})
     monkeypatch.setattr("shiftnp.experiments.EXPERIMENTS", {"known": own})
@@ -442,6 +465,21 @@ def test_a_folder_that_cannot_be_written_still_gives_results(tmp_path, monkeypat
     assert "cnp on gp-1d: 2 tasks" in said.out
     assert said.err.startswith(f"{run.folder}/evaluation.json cannot be written (Permission denied)")
     assert len(said.err.splitlines()) == 1
+
+
+def test_mistakes_in_the_command_and_files_for_folders(tmp_path, monkeypatch, capsys):
+    folders = [str(make_run(tmp_path / name).folder) for name in ("a", "b")]
+    for runs in (folders[:1], folders):
+        monkeypatch.setattr("sys.argv", ["shiftnp", "evaluate", *runs, "--sets", "nope"])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        assert "no test set of cnp named 'nope'" in capsys.readouterr().err
+    with pytest.raises(OSError, match=rf"a/config.json is a file: name the folder of a run, {folders[0]}\."):
+        Run.open(tmp_path / "a/config.json")
+    (tmp_path / "t.csv").touch()
+    with pytest.raises(OSError, match=r"t.csv is a file: name the folder of a run\."):
+        Run.open(tmp_path / "t.csv")
 
 
 def test_one_bad_run_does_not_cost_the_evaluation_of_others(tmp_path, monkeypatch, capsys):

@@ -235,9 +235,9 @@ def test_fill_values_are_warned_of_and_can_be_declared(value, dtype):
     frame = stations()
     frame["rain"] = frame["rain"].where(frame.t % 40 > 0, value).astype(dtype)
     roles = {"inputs": ("lon", "lat"), "outputs": ("rain",)}
-    with pytest.warns(UserWarning, match=r"Column 'rain' of the frame is .* in 30 places.*missing=\(") as caught:
+    with pytest.warns(UserWarning, match=r"Column 'rain' of the frame is .* in 30 places.*missing=") as caught:
         TableTask(frame=frame, **roles).sample(1, generator())
-    assert f"missing=({value:g},)" in str(caught[0].message)
+    assert f"by missing={value:g} (in `shiftnp train`: task.missing={value:g})" in str(caught[0].message)
     table = TableTask(frame=frame, missing=(value,), **roles).table  # a warning would be an error here
     assert len(table.x) == 1170
     assert table.y.max() < 1

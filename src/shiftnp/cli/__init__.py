@@ -9,24 +9,31 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import tyro
-from tyro.conf import subcommand
+from tyro.conf import Positional, arg, subcommand
 
 import shiftnp
 from shiftnp._text import printable
+from shiftnp.cli.arguments import check_command, names, options_first
 from shiftnp.cli.bench import Bench
 from shiftnp.cli.check import Check
-from shiftnp.cli.data import DataCommand
+from shiftnp.cli.data import Data, DataCommand
 from shiftnp.cli.evaluate import Evaluate, Report
 from shiftnp.cli.export import Export
+from shiftnp.cli.messages import plain_warnings
 from shiftnp.cli.play import Play
 from shiftnp.cli.predict import Predict
-from shiftnp.cli.settings import UsageError
+from shiftnp.cli.settings import UsageError, usage
 from shiftnp.cli.train import Train
+
+Name = Annotated[str | None, arg(metavar="[NAME]")]
 
 
 @dataclass(frozen=True)
 class List:
-    """Lists experiments with their models, all models and all tasks."""
+    """Lists experiments with their models, all models and all tasks; or explains one model or task and its settings."""
+
+    name: Positional[Name] = None
+    """Name of a model or task to explain, such as table."""
 
     def run(self) -> None:
         """Runs the command."""
@@ -34,6 +41,9 @@ class List:
         from shiftnp.models import MODELS
         from shiftnp.tasks import TASKS
 
+        if self.name is not None:
+            print(explain(self.name))
+            return
         print("experiments:")
         for name, experiment in EXPERIMENTS.items():
             print(f"  {name}: {experiment.title}")
@@ -42,6 +52,28 @@ class List:
                 print(f"    --task {' | '.join(experiment.tasks)}")
         print(f"models: {', '.join(MODELS)}")
         print(f"tasks: {', '.join(TASKS)}")
+        print("shiftnp list NAME explains a model or task and its settings.")
+
+
+def explain(name: str) -> str:
+    """The description of a model or task, with the defaults of its settings."""
+    from inspect import Parameter, getdoc
+    from textwrap import fill
+
+    from shiftnp._arguments import parameters
+    from shiftnp._registry import choose
+    from shiftnp.experiments.settings import written
+    from shiftnp.models import MODELS
+    from shiftnp.tasks import TASKS, task_class
+
+    with usage():
+        make = choose(name, {**MODELS, **TASKS}, "model or task")
+    prefix = "task." if name in TASKS else ""
+    text = getdoc(task_class(name) if name in TASKS else make) or ""
+    defaults = {key: parameter.default for key, parameter in parameters(make).items()}
+    shown = [f"{prefix}{k}={written(v)}" for k, v in defaults.items() if v not in (None, (), Parameter.empty)]
+    line = f"Defaults, unless a preset of `shiftnp train` has another value: {' '.join(shown)}"
+    return f"{text.replace('Args:', 'Settings:')}\n\n{fill(line, 120, break_on_hyphens=False)}"
 
 
 Command = (
@@ -66,7 +98,7 @@ FIRST = """shiftnp predicts curves and maps, with error bars, from scattered obs
       how good that is: cross-validation beside a fitted GP and interpolation
   shiftnp play
       a page in the browser: set and drag points, and the prediction follows
-  shiftnp train table task.path=stations.csv task.inputs=lon,lat task.outputs=temperature task.group=day
+  shiftnp train table --minutes 10 task.path=stations.csv task.inputs=lon,lat task.outputs=temperature task.group=day
       trains a model on many data sets of one kind
   shiftnp list
       experiments of the paper, models and tasks
@@ -101,9 +133,10 @@ def run() -> None:
     if not sys.argv[1:]:
         print(FIRST)
         return
-    command: Any = tyro.cli(Command, prog="shiftnp", description=ABOUT)
     try:
-        command.run()
+        command = parse(sys.argv[1:])
+        with plain_warnings():
+            command.run()
     except BrokenPipeError:
         raise
     except (ValueError, TypeError, OSError, ImportError, RuntimeError, ArithmeticError) as error:
@@ -126,6 +159,15 @@ def run() -> None:
     except KeyboardInterrupt:
         print("shiftnp: stopped.", file=sys.stderr)
         sys.exit(130)
+
+
+def parse(arguments: list[str]) -> Any:
+    """The command with its options."""
+    check_command(arguments, (*names(Command), *(f"data {name}" for name in names(Data))))
+    for words in (["train"], ["data", "preview"]):
+        if arguments[: len(words)] == words:
+            arguments = [*words, *options_first(arguments[len(words) :])]
+    return tyro.cli(Command, prog="shiftnp", description=ABOUT, args=arguments)
 
 
 def show_traceback() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg, subcommand
 
 from shiftnp._registry import choose
-from shiftnp.cli.settings import parse_setting, usage
+from shiftnp.cli.settings import check_least, check_needed, known_names, parse_setting, usage
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class Preview:
     """Name of the task, see `shiftnp list`."""
     settings: Positional[tuple[str, ...]] = ()
     """Arguments of the task as name=value, for instance dx=2 shift=1 for gp-1d, region=50,58,-10,2 for climate, or
-    path=stations.csv inputs=lon,lat outputs=temperature group=day for table. task.path=... is the same."""
+    path=stations.csv inputs=lon,lat outputs=temperature group=day for table. task.path=... is the same. `shiftnp list
+    TASK` explains all of them."""
     out: Path | None = None
     """Image file to write. Default: preview-TASK.png."""
     seed: int = 0
@@ -32,8 +33,10 @@ class Preview:
         """Runs the command."""
         from shiftnp.tasks.base import generator_for
 
+        check_least("--seed", self.seed, 0)
         task = make_task(self.task, self.settings)
-        batch = task.sample(1, generator_for(self.seed, 0))
+        with known_names():
+            batch = task.sample(1, generator_for(self.seed, 0))
         prediction = None
         if self.predict:
             from shiftnp.baselines.gp import GPBaseline
@@ -120,6 +123,9 @@ def make_task(name: str, settings: tuple[str, ...]) -> Any:
 
     with usage():
         make = choose(name, TASKS, "task")
+        check_needed(name, settings, prefix="")
+        for text in settings:
+            parse_setting(text)  # an error shows the setting as it was given
         full = (text if text.startswith("task.") else f"task.{text}" for text in settings)
         chosen = dict(parse_setting(text, task_class(name)) for text in full)
         return build(make, {key.removeprefix("task."): value for key, value in chosen.items()}, name)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
+from shiftnp.cli.settings import UsageError, check_least, usage
+
 if TYPE_CHECKING:
     from shiftnp.runs.results import Evaluation
     from shiftnp.runs.run import Run
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 class Evaluate:
     """Evaluates runs on the test sets of their experiment: prints tables, writes evaluation.json in each run's folder.
 
-    A run that cannot be evaluated is left out, and the exit code is 1.
+    A run that cannot be evaluated is left out, and the exit code is 1; a test set that a run does not have is a wrong
+    command line.
     """
 
     runs: Positional[tuple[Path, ...]]
@@ -40,6 +43,7 @@ class Evaluate:
         from rich.console import Console
 
         from shiftnp._io import write_json
+        from shiftnp._registry import choose
         from shiftnp._text import sentence
         from shiftnp.experiments import evaluation_sets
         from shiftnp.report.terminal import print_tables
@@ -47,18 +51,24 @@ class Evaluate:
         from shiftnp.runs.run import Run
 
         if not self.runs:
-            raise ValueError("name the folder of at least one run.")
-        results, bad = [], []
+            raise UsageError("name the folder of at least one run, such as `shiftnp evaluate runs/gp-1d/*`.")
+        check_least("--tasks", self.tasks, 1)
+        results: list[Evaluation] = []
+        bad: list[Exception] = []
         for folder in self.runs:
             try:
                 run = Run.open(folder)
-                options: Any = {"gap": self.gap, "warn": say, "test_sets": evaluation_sets(run)}
+                sets = evaluation_sets(run)
+                for name in self.sets:
+                    with usage():
+                        choose(name, sets, f"test set of {run.config.label}")
+                options: Any = {"gap": self.gap, "warn": say, "test_sets": sets}
                 results.append(evaluate(run, self.sets or None, self.tasks, self.device, **options))
             except Exception as error:
                 if len(self.runs) == 1:
                     raise
-                bad.append(sentence(error))
-                say(f"Left out {folder}: {bad[-1]}")
+                bad.append(error)
+                say(f"Left out {folder}: {sentence(error)}")
         if results:
             print_tables(results, Console())
         if self.out is not None:
@@ -68,7 +78,8 @@ class Evaluate:
             except OSError as error:
                 raise OSError(f"{self.out} cannot be written ({error.strerror or error}).") from error
         if bad:
-            raise ValueError(f"{len(bad)} of {len(self.runs)} runs could not be evaluated: {bad[0]}")
+            kind = UsageError if all(isinstance(error, UsageError) for error in bad) else ValueError
+            raise kind(f"{len(bad)} of {len(self.runs)} runs could not be evaluated: {sentence(bad[0])}")
 
 
 @dataclass(frozen=True)
@@ -91,7 +102,9 @@ class Report:
         from shiftnp.report.timing import make_timing_report, read_measurement
         from shiftnp.runs.run import find_runs
 
-        experiment = find_experiment(self.experiment)
+        check_least("--tasks", self.tasks, 1)
+        with usage():
+            experiment = find_experiment(self.experiment)
         name = experiment.name
         if experiment.bench is not None:
             found = sorted((self.runs / name).glob(f"*/{name}.json"), key=lambda path: path.stat().st_mtime)

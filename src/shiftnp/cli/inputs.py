@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shiftnp.cli.evaluate import say
-from shiftnp.cli.settings import UsageError
+from shiftnp.cli.messages import plain_warnings
+from shiftnp.cli.settings import UsageError, check_least, known_names
 
 if TYPE_CHECKING:
     from shiftnp.regressor import Regressor
@@ -50,21 +51,12 @@ def parse_periods(texts: Sequence[str]) -> dict[str, float] | None:
 @contextlib.contextmanager
 def plain_messages() -> Iterator[None]:
     """Warnings as one line each, and unknown names as errors of the command line."""
-    from shiftnp._registry import UnknownName
-
-    def show(message: Any, *_: Any, **__: Any) -> None:
-        say(f"Warning: {message}")
-
-    with warnings.catch_warnings():
+    with plain_warnings(), known_names():
         warnings.simplefilter("default")
         warnings.filterwarnings("ignore", message=".*looks like a fill value.*")  # said when the file is read
         for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
             warnings.simplefilter("ignore", kind)
-        warnings.showwarning = show
-        try:
-            yield
-        except UnknownName as error:
-            raise UsageError(str(error)) from error
+        yield
 
 
 def read(
@@ -83,8 +75,7 @@ def check_names(x: Sequence[str], seed: int) -> None:
     """Raises a UsageError for options that no data can satisfy."""
     if len(x) > 3:
         raise UsageError(f"--x takes one to three inputs, got {len(x)}: choose those that matter most.")
-    if seed < 0:
-        raise UsageError(f"--seed must be 0 or more, got {seed}.")
+    check_least("--seed", seed, 0)
 
 
 def fit(observations: Observations, period: dict[str, float] | None, weights: Path | None, seed: int) -> Regressor:

@@ -6,11 +6,17 @@ import ast
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from shiftnp._registry import UnknownName
+
 UNREADABLE = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
+
+
+NEEDED = {"table": {"path": "stations.csv", "inputs": "lon,lat", "outputs": "temperature"}}
+"""Settings that a task cannot do without, with examples."""
 
 
 class UsageError(ValueError):
@@ -26,6 +32,37 @@ def usage() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
+@contextlib.contextmanager
+def known_names() -> Iterator[None]:
+    """Context manager that converts errors in names only, such as that of a column, to `UsageError`."""
+    try:
+        yield
+    except UnknownName as error:
+        raise UsageError(str(error)) from error
+
+
+def check_least(option: str, value: int | None, least: int) -> None:
+    """Raises a UsageError if a number is given that is too small."""
+    if value is not None and value < least:
+        raise UsageError(f"{option} must be {least} or more, got {value}.")
+
+
+def check_needed(task: str, settings: Iterable[str], prefix: str = "task.") -> None:
+    """Raises a UsageError if a setting is missing that the task cannot do without.
+
+    Args:
+        settings: settings as name=value or task.name=value.
+        prefix: prefix of the settings of a task in the command.
+    """
+    given = {text.removeprefix("task.").partition("=")[0] for text in settings}
+    missing = {f"{prefix}{name}": value for name, value in NEEDED.get(task, {}).items() if name not in given}
+    if missing:
+        example = " ".join(f"{name}={value}" for name, value in missing.items())
+        raise UsageError(
+            f"{task} needs {', '.join(missing)}, such as {example}; `shiftnp list {task}` explains all settings."
+        )
+
+
 def parse_setting(text: str, task: Any = None) -> tuple[str, Any]:
     """Name and value of a setting `name=value`, or `task.name=value` for a setting of the task.
 
@@ -35,7 +72,7 @@ def parse_setting(text: str, task: Any = None) -> tuple[str, Any]:
         task: the class of the task, whose attributes name the settings that are paths or sequences of names.
     """
     name, equals, written = text.partition("=")
-    if not equals or not name.strip():
+    if not equals or not name.removeprefix("task.").strip():
         raise ValueError(f"A setting has the form name=value, got {text!r}.")
     if name.startswith("task."):
         if name.removeprefix("task.") in getattr(task, "path_settings", ()):

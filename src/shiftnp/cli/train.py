@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import sys
@@ -14,7 +15,7 @@ from tyro.conf import Positional, arg
 from shiftnp._registry import choose
 from shiftnp._text import printable
 from shiftnp.cli.bench import Bench
-from shiftnp.cli.settings import UsageError, parse_setting, usage
+from shiftnp.cli.settings import UsageError, check_least, check_needed, known_names, parse_setting, usage
 from shiftnp.runs.config import Training
 
 Text = Annotated[str | None, arg(metavar="NAME")]
@@ -45,7 +46,8 @@ class Train:
     task.inputs=lon,lat task.outputs=temperature."""
     settings: Positional[Annotated[tuple[str, ...], arg(metavar="[NAME=VALUE ...]")]] = ()
     """Arguments of the model as name=value (dz=64 layers=3), of its kernel as kernel.name=value (kernel=rotary
-    kernel.frequencies=32), and of the task as task.name=value (task.noise=0.1 task.path=DIR), all together."""
+    kernel.frequencies=32), and of the task as task.name=value (task.noise=0.1 task.path=DIR). `shiftnp list NAME`
+    explains those of a model or task, such as `shiftnp list table`."""
     model: Text = None
     """Which model, see `shiftnp list`; `all`: one after the other, resuming runs that exist. Default: the paper's own
     model."""
@@ -78,6 +80,7 @@ class Train:
     def run(self) -> None:
         """Runs the command."""
         changes = dict(self.training)
+        check_least("--steps", changes.get("steps"), 1)
         if self.resume is not None:
             if self.experiment or self.settings or self.model or self.task or self.out or changes.keys() - {"steps"}:
                 raise UsageError("a resumed run keeps its settings: give --resume only, or with --steps.")
@@ -107,6 +110,7 @@ class Train:
         tasks = list(experiment.tasks) if every and self.task is None else [self.task]
         plan: list[tuple[Path, Any]] = []
         for task in tasks:
+            check_needed(task or experiment.tasks[0], self.settings)
             for row in rows:
                 with usage():
                     cls = task_class(task or experiment.tasks[0])
@@ -123,24 +127,38 @@ class Train:
 
     def train(self, plan: list[tuple[Path, Any]], steps: int | None = None) -> None:
         """Trains the planned runs: a new run for each config, or, if it is None, the existing run in the folder."""
-        from shiftnp.runs.run import Run
-        from shiftnp.runs.train import make_fabric, train
+        from shiftnp.runs.run import removed_on_failure
+        from shiftnp.runs.train import make_fabric
 
         fabric = make_fabric(self.devices, self.nodes)
         for folder, config in plan:
-            if fabric.is_global_zero:
-                run = Run.open(folder) if config is None else Run.create(folder, config)
-                run = run if steps is None else run.extend(steps)
-                print(f"{run.config.label} on {printable(run.config.task)}: {folder}", flush=True)
-            fabric.barrier()
-            if not fabric.is_global_zero:
-                run = Run.open(folder)
-            if run.is_baseline:
-                fabric.print("There is nothing to train: it is fitted to each context by `shiftnp evaluate`.")
-            elif run.is_finished:
-                fabric.print(f"Finished already, after {run.step} steps.")
-            elif not train(run, fabric, self.workers, self.gap, self.save_every, self.tensorboard):
+            with contextlib.ExitStack() as stack:
+                if config is not None and fabric.is_global_zero:  # a new run
+                    stack.enter_context(known_names())
+                    stack.enter_context(removed_on_failure(folder))
+                finished = self.train_one(folder, config, steps, fabric)
+            if not finished:
                 sys.exit(130)
+
+    def train_one(self, folder: Path, config: Any, steps: int | None, fabric: Any) -> bool:
+        """Trains one of the planned runs; returns whether it is finished, and not stopped."""
+        from shiftnp.runs.run import Run
+        from shiftnp.runs.train import train
+
+        if fabric.is_global_zero:
+            run = Run.open(folder) if config is None else Run.create(folder, config)
+            run = run if steps is None else run.extend(steps)
+            print(f"{run.config.label} on {printable(run.config.task)}: {folder}", flush=True)
+        fabric.barrier()
+        if not fabric.is_global_zero:
+            run = Run.open(folder)
+        if run.is_baseline:
+            fabric.print("There is nothing to train: it is fitted to each context by `shiftnp evaluate`.")
+        elif run.is_finished:
+            fabric.print(f"Finished already, after {run.step} steps.")
+        else:
+            return train(run, fabric, self.workers, self.gap, self.save_every, self.tensorboard)
+        return True
 
 
 def find_experiment(name: str, tasks_too: bool = False) -> Any:

@@ -104,10 +104,19 @@ def read_config(path: Path) -> tuple[str, dict[str, Any]]:
     """Name and settings of the model in a `config.json`."""
     try:
         data = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not the config.json of pretrained weights ({first_line(error)}).") from error
+    if isinstance(data, dict) and {"task", "training"} <= data.keys():
+        raise ValueError(
+            f"{path.parent} is a run of `shiftnp train`, whose model predicts in the units that it was trained in, and "
+            "not a folder of pretrained weights: predict with it in Python, as docs/howto/train.md shows, or use the "
+            "pretrained weights of the package."
+        )
+    try:
         name, settings, written = data["model"], data["settings"], data["format"]
         if not isinstance(name, str) or not isinstance(settings, dict) or not isinstance(written, int):
             raise ValueError("model, settings or format have a wrong type")
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError) as error:
         raise ValueError(f"{path} is not the config.json of pretrained weights ({first_line(error)}).") from error
     if written > FORMAT:
         raise ValueError(f"{path} was written by a newer version of shiftnp (format {written}): update shiftnp.")

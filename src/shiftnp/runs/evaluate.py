@@ -183,14 +183,15 @@ def evaluate(
 ) -> Evaluation:
     """Evaluates a run on test sets and writes the metrics to `evaluation.json` in its folder.
 
-    Results of other test sets with the same weights and the same `tasks` are kept in the file.
+    Results of other test sets with the same weights and the same `tasks` are kept in the file. If it holds results of
+    the same weights on more tasks, it is left as it is.
 
     Args:
         sets: names of test sets; None: all.
         tasks: number of tasks of each test set to use; None: all.
         quiet: show no progress bar.
         gap: compare with the best possible predictor if it is known. Computing it takes minutes, but only once.
-        warn: called with a message if `evaluation.json` cannot be written; the results are still returned.
+        warn: called with a message if `evaluation.json` is not written; the results are still returned.
         test_sets: the test sets, by name. None: those of the run's task. `shiftnp.experiments.evaluation_sets(run)`
             gives those of its experiment.
     """
@@ -212,10 +213,15 @@ def evaluate(
     mixture = isinstance(model, NeuralProcess) and model.likelihood.ceiling == "mixture"
     best = {name: best_possible(test_set, mixture) if gap else None for name, test_set in chosen.items()}
     done: dict[str, SetSummary] = {}
+    path, more = run.folder / "evaluation.json", False
     with contextlib.suppress(ValueError, OSError):  # a file that cannot be read is overwritten
         before = read_evaluation(run)
-        if before is not None and (before.weights, before.tasks) == (result.weights, tasks):
-            done = before.sets
+        if before is not None and before.weights == result.weights:
+            done = before.sets if before.tasks == tasks else {}
+            more = tasks is not None and (before.tasks is None or before.tasks > tasks)
+            if more:
+                had = "all tasks" if before.tasks is None else f"{before.tasks:,} tasks"
+                warn(f"{path} is kept, with its scores on {had} of each test set, more than {tasks:,}.")
     unwritten: OSError | None = None
     with progress(quiet=quiet) as shown:
         bar = shown.add_task("", total=sum(test_set.tasks for test_set in chosen.values()))
@@ -232,12 +238,12 @@ def evaluate(
             done = {**done, name: summary}
             result = replace(result, sets={key: done[key] for key in known if key in done})
             try:  # after each test set, so that an interruption loses little
-                write_json(run.folder / "evaluation.json", result.to_json())
+                if not more:
+                    write_json(path, result.to_json())
             except OSError as error:
                 unwritten = error
     if unwritten is not None:
-        path, why = run.folder / "evaluation.json", unwritten.strerror or unwritten
-        warn(f"{path} cannot be written ({why}), so the results are not saved.")
+        warn(f"{path} cannot be written ({unwritten.strerror or unwritten}), so the results are not saved.")
     return result
 
 

@@ -33,6 +33,8 @@ from shiftnp.tasks import TASKS, Task
 
 FORMAT = 1  # of the folder; a run of a higher format was written by a newer version
 WEIGHTS, STATE = "model.safetensors", "state.safetensors"
+BEGINNING = ("config.json", "scaling.json", "metrics.jsonl", ".lock")
+"""Files of a run that has no checkpoint yet."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,9 @@ class Run:
         """Opens the run in a folder."""
         folder = Path(folder)
         path = folder / "config.json"
+        if folder.is_file():
+            which = f", {folder.parent}" if (folder.parent / "config.json").is_file() else ""
+            raise NotADirectoryError(f"{folder} is a file: name the folder of a run{which}.")
         if not path.is_file():
             what = "has no config.json" if folder.is_dir() else "does not exist"
             raise FileNotFoundError(f"{folder} is not a run: it {what}. `shiftnp train` makes runs.")
@@ -279,6 +284,25 @@ class Run:
             yield
         finally:
             lock.release()
+
+
+@contextlib.contextmanager
+def removed_on_failure(folder: Path) -> Iterator[None]:
+    """Context manager for the start of a new run: an error before its first checkpoint removes the files and folders
+    that it has made, so that the same command can be given again. A run that was there before is left alone."""
+    had = set(folder.iterdir()) if folder.is_dir() else set()
+    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        yield
+    except Exception:
+        saved = (folder / WEIGHTS).exists() or (folder / STATE).exists()
+        if not saved and folder / "config.json" not in had:
+            with contextlib.suppress(OSError):  # the error itself matters more
+                for path in ({folder / name for name in BEGINNING} | {*folder.glob("events.out.tfevents.*")}) - had:
+                    path.unlink(missing_ok=True)
+                for path in new_folders:
+                    path.rmdir()
+        raise
 
 
 def find_runs(folder: Path) -> tuple[list[Run], list[str]]:

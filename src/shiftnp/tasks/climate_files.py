@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from shiftnp._optional import import_optional
-from shiftnp.tasks.fill_values import mask, suspect, too_large, warn_of_fill_values
+from shiftnp.tasks.fill_values import mask, missing_setting, suspect, too_large, warn_of_fill_values
 from shiftnp.tasks.hdf5_check import check_hdf5
 from shiftnp.tasks.reading import listed, reading, shorten
 from shiftnp.tasks.zarr_check import check_zarr
@@ -235,7 +235,7 @@ def to_celsius(
     if (found := suspect(values)) is not None:
         raise ValueError(
             f"{where} has {found[0]:g} in {found[1]} places, far from all other values: if it is a fill value, declare "
-            f"it as _FillValue in the file or by missing=({found[0]:g},)."
+            f"it as _FillValue in the file or by {missing_setting(found[0])}."
         )
     if not np.isfinite(values).any():
         return values

@@ -59,12 +59,17 @@ def suspect(values: Float[np.ndarray, "*any"]) -> tuple[float, int] | None:
     return None
 
 
+def missing_setting(number: float) -> str:
+    """How a number is declared as missing, in Python and in commands."""
+    return f"missing={number:g} (in `shiftnp train`: task.missing={number:g})"
+
+
 def warn_of_fill_values(values: Float[np.ndarray, "*any"], what: str) -> None:
     """Warns if values seem to contain a fill value. `what` is the column or field and its file, for the message."""
     if (found := suspect(values)) is not None:
         number, count = found
         warnings.warn(
             f"{what} is {number:g} in {count} places, far from all other values, which looks like a fill value: "
-            f"make it missing by missing=({number:g},).",
+            f"make it missing by {missing_setting(number)}.",
             stacklevel=2,
         )

@@ -9,6 +9,7 @@ import lzma
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from shiftnp._optional import import_optional
+from shiftnp._registry import UnknownName
 from shiftnp.tasks.fill_values import mask, too_large, warn_of_fill_values
 from shiftnp.tasks.reading import listed, reading, shorten
 
@@ -115,10 +117,13 @@ def read_table(
         missing: numbers that mean "not observed", in any of the columns.
     """
     labels = [name for name in (group, station) if name is not None]
+    by_lower = {str(column).lower(): str(column) for column in frame.columns}
     for name in (*inputs, *outputs, *labels):
         count = int((frame.columns == name).sum())
         if not count:
-            raise ValueError(f"{where} has no column {name!r}; its columns are {listed(frame.columns)}.")
+            close = get_close_matches(name.lower(), by_lower, n=1)
+            hint = f": did you mean {by_lower[close[0]]!r}?" if close else f"; its columns are {listed(frame.columns)}."
+            raise UnknownName(f"{where} has no column {name!r}{hint}")
         if count > 1:
             raise ValueError(f"{where} has {count} columns called {name!r}: rename or drop all but one.")
     if not len(frame):
@@ -143,7 +148,7 @@ def read_table(
         names = ", ".join(name for name, rows in absent.items() if rows.any())
         raise ValueError(
             f"{where} has no {names} in {lacking.sum()} of its {len(frame)} rows: fill them in, or leave these rows "
-            "out by drop_missing=True."
+            "out by `drop_missing` (in `shiftnp train`: task.drop_missing=true)."
         )
     keep = ~lacking & np.isfinite(y).any(1)
     if not keep.any():
