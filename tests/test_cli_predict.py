@@ -277,6 +277,24 @@ def test_longitudes_wrap(shiftnp):
         assert (abs(mean[0] - mean[1]) < 1e-5) == same
 
 
+def test_a_map_of_longitudes_shows_observations_where_they_are(shiftnp, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("shiftnp.plots.regression.draw_predictions", lambda shown: drawn.append(shown[0]))
+    monkeypatch.setattr("shiftnp.cli.predict.write_picture", lambda *_: None)
+    data = frame()
+    data["lon"] = 45 * data["lon"]
+    data.to_csv("a.csv", index=False)
+    grid = xr.Dataset(coords={"lat": [1.0, 2.0], "lon": np.arange(-180.0, 180.0, 20)})
+    grid.to_netcdf("grid.nc", engine="h5netcdf")
+    for more in (("--grid", "5"), ("--at", "grid.nc")):
+        assert shiftnp(*predict("a.csv", "--period", "lon=360", "--out", "o.nc", *more))[0] == 0
+        shown = drawn.pop()
+        inside = (shown.x["lon"] >= shown.at["lon"].min()) & (shown.x["lon"] <= shown.at["lon"].max() + 20)
+        assert inside.all()
+        close(shown.x["lon"] % 360, data["lon"] % 360)
+    assert shown.at["lon"].min() == -180
+
+
 def test_rows_are_selected_and_numbers_declared_missing(shiftnp):
     data = frame().assign(day=["2020-01-01", "2020-01-02"] * 15, kind=["a", "b"] * 15, number=[1, 2] * 15)
     data.loc[[0, 2, 4], "temperature"] = -9999

@@ -215,8 +215,15 @@ def test_dates_come_back_in_a_grid():
 def test_a_grid_goes_around_a_periodic_input():
     x = np.stack([np.arange(0, 360, 10.0), np.tile([0.0, 1.0], 18)], 1)
     model = regressor(period={"x0": 360}, scales=1).fit(x, np.sin(np.radians(x[:, 0])))
-    lon = model.predict_grid(x0=36, x1=2).x0
-    same(np.diff(lon), np.full(35, 10.0))
+    same(model.predict_grid(x0=36, x1=2).x0, x[:, 0])
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 359.0), (-175.0, 180.0), (350.0, 380.0)])
+def test_the_grid_of_a_periodic_input_has_the_range_of_the_data(low, high):
+    rng = np.random.default_rng(0)
+    lon = np.concatenate([[low, high], rng.uniform(low, high, 28)])
+    model = regressor(period={"lon": 360}, scales=1).fit(pd.DataFrame({"lon": lon, "lat": lon / 9}), np.sin(lon))
+    same(model.predict_grid(lon=5, lat=2).lon, np.linspace(low, high, 5))
 
 
 def test_wrong_grids(fitted):
