@@ -315,6 +315,52 @@ def test_rows_are_selected_and_numbers_declared_missing(shiftnp):
     )
 
 
+def test_one_absurd_value_is_said_once_with_its_row(shiftnp):
+    data = frame()
+    data.loc[0, "lat"] = np.nan
+    data.loc[11, "temperature"] = 1e20
+    data.to_csv("a.csv", index=False)
+    code, _, err = shiftnp(*predict("a.csv", "--grid", "2", "--no-picture"))
+    assert code == 0
+    assert err.count("absurdly far") == 1
+    assert "'temperature' is 1e+20 in row 12, which is absurdly far from all other values and ruins predictions" in err
+    code, _, err = shiftnp(*predict("a.csv", "--grid", "2", "--no-picture", "--missing", "1e+20"))
+    assert (code, "absurd" in err) == (0, False)
+
+
+def test_infinite_values_are_declared_missing(shiftnp):
+    data = frame()
+    data.loc[[0, 2], "temperature"] = np.inf
+    data.to_csv("a.csv", index=False)
+    code, _, err = shiftnp(*predict("a.csv", "--grid", "2", "--no-picture"))
+    assert code == 1
+    assert err.endswith("make it missing with --missing inf.\n")
+    code, out, err = shiftnp(*predict("a.csv", "--grid", "2", "--no-picture", "--missing", "inf"))
+    assert (code, err) == (0, "")
+    assert out.startswith("points: 28 ")
+
+
+@pytest.mark.parametrize(
+    ("cells", "refused"),
+    [
+        (["1.234", "2.345", "999"], True),
+        (["1.234.567", "2.345"], True),
+        (["1.234", "12,5"], True),
+        (["1.23", "1.234"], False),
+        (["1,234", "2,345"], False),
+    ],
+)
+def test_points_beside_decimal_commas_may_be_those_of_thousands(cells, refused, tmp_path):
+    lines = [f"{i},5;{cells[i % len(cells)]}" for i in range(12)]
+    (tmp_path / "a.csv").write_text("\n".join(["x;zinc", *lines]))
+    if not refused:
+        found = read_observations(tmp_path / "a.csv", ["x"], ["zinc"]).outputs["zinc"]
+        close(found[: len(cells)], [float(cell.replace(",", ".")) for cell in cells])
+        return
+    with pytest.raises(ValueError, match=r"'zinc' of .*a.csv has 1\.234.* which may be 1234.* without points\."):
+        read_observations(tmp_path / "a.csv", ["x"], ["zinc"])
+
+
 class Page(HTMLParser):
     def __init__(self):
         super().__init__()

@@ -17,6 +17,7 @@ from regressors import folder, observations, regressor, same, weights
 from shiftnp import Regressor
 from shiftnp.regressor import pretrained, write_pretrained
 from shiftnp.regressor import weights as weight_files
+from shiftnp.tasks.fill_values import absurd
 
 XT = np.random.default_rng(1).uniform(0, 8, size=(11, 2))
 
@@ -47,6 +48,44 @@ def test_anything_like_an_array(fitted):
     expected = fitted.predict(XT)
     for convert in (Wrapped, torch.from_numpy, np.ndarray.tolist, lambda a: a.astype(object), np.asfortranarray):
         assert np.array_equal(regressor().fit(convert(x), convert(y)).predict(convert(XT)), expected)
+
+
+def test_masked_values_are_missing():
+    x, y = observations()
+    masked = np.ma.masked_less(y, -0.5)
+    expected = regressor().fit(x, np.where(y < -0.5, np.nan, y))
+    model = regressor().fit(x, masked)
+    assert model.dropped_ == expected.dropped_ == (y < -0.5).sum() > 0
+    assert np.array_equal(model.predict(np.ma.masked_array(XT)), expected.predict(XT))
+    whole = np.ma.masked_equal(np.arange(30), 3)
+    assert regressor(1).fit(np.arange(30.0), whole).dropped_ == 1
+    with pytest.raises(ValueError, match="X contains NaN: 'x1' is missing in 1 of 40 rows"):
+        regressor().fit(np.ma.masked_where(x == x[5, 1], x), y)
+    days = np.ma.masked_array(DAYS.to_numpy(), np.arange(30) == 2)
+    with pytest.raises(ValueError, match="X contains NaN: 'x0' is missing in 1 of 30 rows"):
+        regressor(1).fit(days, np.arange(30.0))
+
+
+@pytest.mark.parametrize(("value", "said"), [(1e20, "1e+20"), (-9999.0, "-9999")])
+def test_one_absurd_value_is_named(value, said):
+    x, y = observations()
+    y[7] = value
+    with pytest.warns(UserWarning, match=f"'y0' of y is {said.replace('+', '.')} in row 7, which is absurdly far"):
+        regressor(scales=1).fit(x, y)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_heavy_tails_are_not_absurd(seed):
+    rng = np.random.default_rng(seed)
+    for values in (
+        np.exp(3 * rng.normal(size=300)),
+        rng.standard_t(1.5, size=300),
+        np.where(rng.random(300) < 0.9, 0.0, rng.exponential(size=300)),
+        np.eye(1, 40)[0],
+        np.array([1.0, 1.1, 500.0]),
+        np.array([np.nan, np.nan]),
+    ):
+        assert absurd(values) is None
 
 
 def test_float32_inputs_give_float64_predictions():

@@ -250,13 +250,24 @@ def _array(data: Any, what: str) -> np.ndarray:
         raise ValueError(f"Regressor requires {what} to be passed, but the target {what} is None.")
     if hasattr(data, "detach"):  # a torch tensor
         data = data.detach().cpu().numpy()
-    array = np.asarray(data)
+    array = _unmasked(data) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
     if array.ndim not in (1, 2):
         raise ValueError(
             f"{what} must have one row per point and one column per variable, got shape {array.shape}. Reshape your "
             "data."
         )
     return array
+
+
+def _unmasked(data: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
+    """A masked array as a plain one, with NaN, NaT or None where it is masked."""
+    kind = data.dtype.kind
+    if not np.ma.is_masked(data):
+        return data.data
+    if kind in "fiub":
+        return data.astype(np.float64).filled(np.nan)
+    filled: np.ndarray = data.filled(np.array("NaT", data.dtype)) if kind in "mM" else data.astype(object).filled(None)
+    return filled
 
 
 def numbers_of(values: np.ndarray, what: str, dates: bool = True) -> tuple[Float[np.ndarray, " n"], Kind]:
@@ -329,24 +340,31 @@ def check_inputs(table: Table, what: str = "X") -> None:
 
 
 def check_outputs(table: Table) -> None:
-    """Raises a ValueError for infinite outputs, and warns of numbers that look like fill values."""
+    """Raises a ValueError for infinite outputs, and warns of numbers that look like fill values or are absurd."""
     for name, values in zip(table.columns.names, table.values.T, strict=True):
         _check_size(values, f"{name!r} of y")
         there = values[~np.isnan(values)]
         if not len(there):
             continue
         low, middle, high = np.quantile(there, (0.25, 0.5, 0.75))
-        if np.abs(there - middle).max() > 10 * (high - low):
-            from shiftnp.tasks.fill_values import suspect
+        if np.abs(there - middle).max() <= 10 * (high - low):
+            continue
+        import warnings
 
-            if (found := suspect(there)) is not None:
-                import warnings
+        from shiftnp.tasks.fill_values import absurd, suspect
 
-                warnings.warn(
-                    f"{name!r} of y is {found[0]:g} in {found[1]} places, far from all other values, which looks like "
-                    "a fill value: replace it by NaN.",
-                    stacklevel=4,
-                )
+        if (found := suspect(there)) is not None:
+            warnings.warn(
+                f"{name!r} of y is {found[0]:g} in {found[1]} places, far from all other values, which looks like "
+                "a fill value: replace it by NaN.",
+                stacklevel=4,
+            )
+        elif (row := absurd(values)) is not None:
+            warnings.warn(
+                f"{name!r} of y is {values[row]:.9g} in row {row}, which is absurdly far from all other values and ruins "
+                "predictions: correct it, or replace it by NaN.",
+                stacklevel=4,
+            )
 
 
 def _check_size(values: Float[np.ndarray, " n"], what: str) -> None:

@@ -15,9 +15,9 @@ from shiftnp._registry import UnknownName, choose
 from shiftnp.regressor.columns import Columns
 from shiftnp.regressor.times import parse_dates
 from shiftnp.tasks.climate_files import open_dataset, read_values
-from shiftnp.tasks.fill_values import mask, suspect, too_large
+from shiftnp.tasks.fill_values import absurd, mask, suspect, too_large
 from shiftnp.tasks.reading import listed, shorten
-from shiftnp.tasks.table_files import read_frame
+from shiftnp.tasks.table_files import check_points, read_frame
 
 FIELDS = (".nc", ".nc4", ".cdf", ".h5", ".zarr")
 """Suffixes of files with fields."""
@@ -127,6 +127,12 @@ def _clean(found: Observations, path: Path, missing: Sequence[float]) -> Observa
                 f"{name!r} is {odd[0]:g} in {odd[1]} places, far from all other values: if it means missing, say "
                 f"--missing {odd[0]:g}."
             )
+        elif (row := absurd(values)) is not None:
+            where = f"{'cell' if is_field(path) else 'row'} {np.asarray(found.places)[row]}"
+            notes.append(
+                f"{name!r} is {values[row]:.9g} in {where}, which is absurdly far from all other values and ruins "
+                f"predictions: correct it, or say --missing {values[row]:.9g}."
+            )
         outputs[str(name)] = values
     inputs = found.inputs.copy()
     for name in inputs.columns:
@@ -182,6 +188,7 @@ def _read_table(path: Path, x: list[str], y: list[str], select: Mapping[str, str
         choose(name, dict.fromkeys(frame.columns), f"column of {path.name}")
         if list(frame.columns).count(name) > 1:
             raise ValueError(f"{path} has several columns called {name!r}: rename or drop all but one.")
+    check_points(frame, (*x, *y), str(path))
     frame = frame.assign(__row__=np.arange(1, len(frame) + 1))
     for name, value in select.items():
         frame = frame[_equal(frame[name], name, value)]
@@ -320,6 +327,7 @@ def read_targets(path: Path, inputs: Columns) -> Targets:
         frame.columns = [str(name).strip() for name in frame.columns]
         for name in inputs.names:
             _present(name, frame.columns, path)
+        check_points(frame, inputs.names, str(path))
         rows = pd.DataFrame({name: _input(frame[name], name, path, kinds[name]) for name in inputs.names})
         _check_kinds(rows, kinds, path)
         return Targets(rows, columns=frame)
