@@ -189,6 +189,39 @@ def test_one_time_of_a_field_is_selected(shiftnp):
     assert "outside of cube.nc" in err
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_places_of_stations_are_not_their_numbers(declared, shiftnp):
+    data = frame()
+    places = {name: ("station", data[name]) for name in ("lon", "lat")}
+    made = xr.Dataset({"temperature": ("station", data["temperature"]), **places})
+    made = made.set_coords(["lon", "lat"]) if declared else made
+    made.to_netcdf("stations.nc", engine="h5netcdf")
+    more = ("--y", "temperature", "--weights", folder(), "--no-picture", "--out", "o.nc", "--grid", "3")
+    code, _, err = shiftnp("predict", "stations.nc", *more)
+    assert code == 2
+    assert "along 'station', which has no coordinate of its own: name the inputs, such as --x lon lat, or --x st" in err
+    code, out, _ = shiftnp("predict", "stations.nc", "--x", "lon", "lat", *more)
+    assert code == 0
+    assert out.startswith("points: 30 (lon, lat -> temperature)")
+    assert shiftnp("predict", "stations.nc", "--x", "station", *more)[0] == 0
+
+
+def test_curved_grids_are_given_by_their_coordinates(shiftnp):
+    lon, lat = np.meshgrid(np.arange(6.0), np.arange(5.0))
+    lon, lat = lon + 0.1 * lat, lat - 0.1 * lon
+    made = xr.Dataset({"t": (("j", "i"), np.sin(lon + lat))}, {"lon": (("j", "i"), lon), "lat": (("j", "i"), lat)})
+    made.to_netcdf("curved.nc", engine="h5netcdf")
+    more = ("--weights", folder(), "--no-picture", "--out", "o.nc", "--grid", "3")
+    code, _, err = shiftnp("predict", "curved.nc", *more)
+    assert code == 2
+    assert "along 'j', which has no coordinate of its own: name the inputs, such as --x lon lat" in err
+    code, out, _ = shiftnp("predict", "curved.nc", "--x", "lon", "lat", *more)
+    assert code == 0
+    assert out.startswith("points: 30 (lon, lat -> t)")
+    made.drop_vars(["lon", "lat"]).to_netcdf("pixels.nc", engine="h5netcdf")
+    assert shiftnp("predict", "pixels.nc", *more)[0] == 0
+
+
 def test_three_inputs_are_drawn_as_slices(shiftnp, tmp_path):
     data = field((4, 4)).expand_dims(time=pd.date_range("2020-01-01", periods=3)).copy()
     data.to_netcdf("cube.nc", engine="h5netcdf")

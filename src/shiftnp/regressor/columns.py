@@ -361,8 +361,8 @@ def check_outputs(table: Table) -> None:
             )
         elif (row := absurd(values)) is not None:
             warnings.warn(
-                f"{name!r} of y is {values[row]:.9g} in row {row}, which is absurdly far from all other values and ruins "
-                "predictions: correct it, or replace it by NaN.",
+                f"{name!r} of y is {values[row]:.9g} in row {row}, which is absurdly far from all other values and "
+                "ruins predictions: correct it, or replace it by NaN.",
                 stacklevel=4,
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ FIELDS = (".nc", ".nc4", ".cdf", ".h5", ".zarr")
 """Suffixes of files with fields."""
 KEPT = ("units", "long_name", "standard_name", "axis", "positive")
 """Attributes of variables that results have as well."""
+PLACE = re.compile(r"(nav_)?(lon|lat)(gitude|itude)?|xc|yc", re.IGNORECASE)
+"""Names of variables that are places, also where a file does not say that they are coordinates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +264,9 @@ def _read_field(path: Path, x: list[str], y: list[str], select: Mapping[str, str
                 raise UnknownName(f"Name the output with --y: {path} has the variables {listed(data.data_vars)}.")
         data, notes = _select(data, select, path)
         long = [dim for name in y for dim in data[name].dims if data.sizes[dim] > 1]
-        x = x or list(dict.fromkeys(map(str, long)))
+        if not x:
+            _check_places(data, long, y, path)
+            x = list(dict.fromkeys(map(str, long)))
         if not x:
             raise ValueError(f"{listed(y)} in {path} is a single value: there is nothing to predict it from.")
         covered = {dim for name in x for dim in data[name].dims}
@@ -284,6 +289,28 @@ def _read_field(path: Path, x: list[str], y: list[str], select: Mapping[str, str
         grid = Targets(inputs, _coordinates(arrays[0], dims), dims) if set(dims) <= set(x) else None
         outputs = pd.DataFrame({name: flat[name] for name in y})
     return Observations(inputs, outputs, np.arange(1, len(inputs) + 1), attributes, grid, tuple(notes))
+
+
+def _check_places(data: Any, dims: Sequence[Any], y: Sequence[str], path: Path) -> None:
+    """Raises an UnknownName if a dimension is only a number, such as that of a station, and other variables say where
+    that is: coordinates along it, or what has the name of one."""
+    for dim in dims:
+        if dim in data.coords:
+            continue
+        places = [
+            str(name)
+            for name, array in data.variables.items()
+            if (name in data.coords or PLACE.fullmatch(str(name)))
+            and name not in y
+            and dim in array.dims
+            and set(array.dims) <= set(dims)
+            and array.dtype.kind in "fiuM"
+        ]
+        if places:
+            raise UnknownName(
+                f"{listed(y)} in {path} is along {dim!r}, which has no coordinate of its own: name the inputs, such as "
+                f"--x {' '.join(places[:3])}, or --x {dim} for the number along it."
+            )
 
 
 def _coordinates(array: Any, dims: Sequence[str]) -> Any:
