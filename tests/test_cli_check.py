@@ -52,6 +52,14 @@ def check(*more):
     return ("check", "a.csv", "--x", "lon", "lat", "--y", "temperature", "--weights", folder(), "--folds", "2", *more)
 
 
+@pytest.mark.parametrize("option", ["--out", "--report"])
+def test_a_protected_folder_is_noticed_before_the_work(option, shiftnp):
+    code, _, err = shiftnp(*check(option, "/proc/maps/check.json"))  # there is not even a file to read
+    assert code == 1
+    assert "/proc/maps/check.json cannot be written (" in err
+    assert err.endswith("name another folder.\n")
+
+
 def test_scores_verdict_picture_and_page(shiftnp, quick, tmp_path):
     data = table()
     data.loc[7, "temperature"] = 50.0

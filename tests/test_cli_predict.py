@@ -448,17 +448,24 @@ def test_the_page_is_self_contained_and_names_its_command(dx, shiftnp, tmp_path)
         ({"more": ("--select", "txt=1")}, 2, "did you mean 'text'?"),
         ({"more": ("--select", "text=1")}, 1, "a.csv has no row with text=1."),
         ({"more": ("--at", "nothing.csv")}, 1, "No file nothing.csv"),
-        ({"more": ("--at", "b.csv")}, 1, "There is no column of b.csv named 'lon': did you mean 'long'?"),
+        ({"more": ("--at", "b.csv")}, 2, "There is no column of b.csv named 'lon': did you mean 'long'?"),
         ({"x": ("lon", "text")}, 1, "Column 'text' of a.csv must hold numbers or dates (such as 2024-01-31), has 'b'"),
         ({"y": ("text",)}, 1, "Column 'text' of a.csv must hold numbers, has 'b': convert it."),
         ({"file": "c.csv"}, 1, "No file c.csv"),
         ({"file": "b.csv", "x": ("long",), "y": ("empty",)}, 1, "b.csv has no row with all of long and any of empty."),
         ({"file": "d.nc"}, 1, "d.nc is neither NetCDF nor Zarr"),
         ({"more": ("--weights", "nowhere")}, 1, "nowhere is not a folder of pretrained weights"),
-        ({"more": ("--out", "a.csv/map.nc")}, 2, "a.csv/map.nc cannot be written, because"),
+        ({"more": ("--out", "a.csv/map.nc")}, 1, "a.csv/map.nc cannot be written, because"),
+        ({"more": ("--out", "/proc/map.nc")}, 1, "/proc/map.nc cannot be written ("),
+        ({"more": ("--out", "/proc/maps/map.nc")}, 1, "/proc/maps/map.nc cannot be written ("),
+        ({"more": ("--report", "/proc/page.html")}, 1, "/proc/page.html cannot be written ("),
+        ({"more": ("--report", ".")}, 1, ". is a folder: name a file."),
+        ({"more": ("--out", ".")}, 2, ". must end in .csv, .tsv, .parquet, .nc or .zarr"),
     ],
 )
-def test_mistakes_get_one_sentence_and_leave_no_file(more, code, message, shiftnp, tmp_path):
+def test_mistakes_get_one_sentence_and_leave_no_file(more, code, message, shiftnp, tmp_path, monkeypatch):
+    if "--weights" not in more.get("more", ()) and "--period" not in more.get("more", ()):
+        monkeypatch.setattr("shiftnp.cli.predict.fit", None)  # all of these are noticed before
     frame().assign(text="b").to_csv("a.csv", index=False)
     pd.DataFrame({"long": [1.0, 2.0], "empty": [None, None]}).to_csv("b.csv", index=False)
     (tmp_path / "d.nc").write_text("nothing")

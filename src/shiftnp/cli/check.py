@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from shiftnp.cli.evaluate import say
-from shiftnp.cli.inputs import check_names, command, fit, parse_periods, plain_messages, read, stem, write_picture
+from shiftnp.cli.inputs import (
+    check_names,
+    check_outputs,
+    command,
+    fit,
+    parse_periods,
+    plain_messages,
+    read,
+    stem,
+    write_picture,
+)
 from shiftnp.cli.predict import File, Folder, Names, Numbers, Pairs
 from shiftnp.cli.settings import UsageError
 
@@ -60,6 +70,7 @@ class Check:
         out = self.out or Path(f"{stem(self.file)}-check.json")
         if out.suffix.lower() != ".json":
             raise UsageError(f"--out must end in .json, got {out}.")
+        check_outputs(out, self.picture, self.report, (self.file,))
         with plain_messages():
             self.check(out, period)
 

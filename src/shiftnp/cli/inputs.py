@@ -80,6 +80,19 @@ def read(
     return found
 
 
+def check_outputs(out: Path, picture: bool, report: Path | None, read: Sequence[Path | None]) -> None:
+    """Checks, before the work, that all results can be written, and that none would replace a file that is read."""
+    from shiftnp._io import check_writable
+
+    for path in (out, out.with_suffix(".png") if picture else None, report):
+        if path is None:
+            continue
+        if path.absolute() in [other.absolute() for other in read if other is not None]:
+            raise UsageError(f"{path} is read: write to another file.")
+        if not (path == out and path.suffix.lower() == ".zarr" and path.is_dir()):  # a store is replaced
+            check_writable(path)
+
+
 def check_names(x: Sequence[str], seed: int) -> None:
     """Raises a UsageError for options that no data can satisfy."""
     if len(x) > 3:

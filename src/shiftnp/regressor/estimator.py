@@ -405,7 +405,7 @@ class Regressor(Estimator):
             lines.append(
                 "90 % intervals cover: "
                 + each(lambda o: f"{found[o].coverage:.0%} of {found[o].held_out}")
-                + (f" (spread x{each(lambda o: f'{self.spread_factors_[o]:.2f}')})" if self.calibrate else "")
+                + (f" (spread {each(lambda o: f'x{self.spread_factors_[o]:.2f}')})" if self.calibrate else "")
             )
         lines += [] if self.tuning_ is None else [str(self.tuning_)]
         return "\n".join([*lines, f"seconds: {self.seconds_:.2f}"])

@@ -343,24 +343,30 @@ def _select(data: Any, select: Mapping[str, str], path: Path) -> tuple[Any, list
 # --- targets ---------------------------------------------------------------------------------------------------------
 
 
-def read_targets(path: Path, inputs: Columns) -> Targets:
-    """Targets from a file with the inputs that a model was fitted to: the rows of a table, or the cells of a field."""
+def check_targets(path: Path) -> None:
+    """Raises a FileNotFoundError if there is no file of targets."""
     if not path.exists():
         raise FileNotFoundError(f"No file {path}: --at takes a table (.csv, .tsv, .parquet) or a grid (.nc, .zarr).")
+
+
+def read_targets(path: Path, inputs: Columns) -> Targets:
+    """Targets from a file with the inputs that a model was fitted to: the rows of a table, or the cells of a field."""
+    check_targets(path)
     pd = import_optional("pandas", f"Reading {path.name}")
     kinds = dict(zip(inputs.names, inputs.kinds, strict=True))
     if not is_field(path):
         frame = read_frame(path)
         frame.columns = [str(name).strip() for name in frame.columns]
         for name in inputs.names:
-            _present(name, frame.columns, path)
+            choose(name, dict.fromkeys(frame.columns), f"column of {path.name}")
         check_points(frame, inputs.names, str(path))
         rows = pd.DataFrame({name: _input(frame[name], name, path, kinds[name]) for name in inputs.names})
         _check_kinds(rows, kinds, path)
         return Targets(rows, columns=frame)
     with open_dataset(path) as data:
         for name in inputs.names:
-            _present(name, [*data.coords, *data.dims, *data.data_vars], path)
+            known = map(str, (*data.coords, *data.dims, *data.data_vars))
+            choose(name, dict.fromkeys(known), f"variable of {path.name}")
         covered = {dim for name in inputs.names for dim in data[name].dims}
         data = data.squeeze([dim for dim in data.dims if data.sizes[dim] == 1 and dim not in covered])
         xr = import_optional("xarray", f"Reading {path.name}")
@@ -371,13 +377,6 @@ def read_targets(path: Path, inputs: Columns) -> Targets:
         rows = pd.DataFrame({name: _input(flat[name], name, path, kinds[name]) for name in inputs.names})
         _check_kinds(rows, kinds, path)
         return Targets(rows, _coordinates(arrays[widest[0]], dims), dims)
-
-
-def _present(name: str, among: Any, path: Path) -> None:
-    try:
-        choose(name, {str(known): None for known in among}, f"column of {path.name}")
-    except UnknownName as error:
-        raise ValueError(str(error)) from error
 
 
 def _check_kinds(rows: Any, kinds: Mapping[str, str], path: Path) -> None:

@@ -135,15 +135,12 @@ def to_field(
 
 
 def check_output(path: Path) -> None:
-    """Raises a ValueError if no result can be written under that name, before anything is computed."""
+    """Raises a ValueError if no result can be written under that name."""
     kind = path.suffix.lower()
     if kind not in (*TABLES, *FIELDS):
         raise ValueError(f"{path} must end in .csv, .tsv, .parquet, .nc or .zarr, by which its format is chosen.")
     if path.is_dir() and not (kind == ".zarr" and is_zarr(path)):
         raise ValueError(f"{path} is a folder that is no Zarr store: name another output.")
-    parent = next(folder for folder in path.absolute().parents if folder.exists())
-    if not parent.is_dir():
-        raise ValueError(f"{path} cannot be written, because {parent} is a file.")
 
 
 def is_zarr(path: Path) -> bool:
