@@ -256,6 +256,9 @@ def test_a_covariate_on_a_grid_is_an_input(shiftnp):
         (lambda t: t.strftime("%Y-%m-%dT%H:%M:%SZ"), False),
         (lambda t: t.strftime("%Y%m%d").astype(int), False),
         (lambda t: t.strftime("%Y/%m/%d"), False),
+        (lambda t: t.strftime("%d.%m.%Y"), False),
+        (lambda t: t.strftime("%d/%m/%Y %H:%M"), False),
+        (lambda t: t.strftime("%m/%d/%Y"), False),
         (lambda t: t.strftime("%Y-%m"), True),
         (lambda t: t.strftime("%Y%m").astype(int), True),
     ],
@@ -289,6 +292,16 @@ def test_numbers_are_no_dates():
     ):
         column = pd.Series(values)
         assert parse_dates(column, name) is column
+
+
+def test_dates_that_may_be_two_are_refused():
+    with pytest.raises(ValueError, match=r"'date' has dates such as 03\.04\.2017.*: write them as 2017-07-16\."):
+        parse_dates(pd.Series(["03.04.2017", "12.04.2017"]), "date")
+    both = pd.Series(["16.04.2017", "03.17.2017"])
+    assert parse_dates(both, "date") is both
+    found = parse_dates(pd.Series(["3/4/2017 12:30", None, "16/4/2017 00:00"]), "date")
+    assert list(found.dropna().astype(str)) == ["2017-04-03 12:30:00", "2017-04-16 00:00:00"]
+    assert list(found.isna()) == [False, True, False]
 
 
 def test_axes_show_dates():
@@ -373,6 +386,42 @@ def test_infinite_values_are_declared_missing(shiftnp):
     assert out.startswith("points: 28 ")
 
 
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_cells_of_text_are_named_and_declared_missing(decimal, shiftnp):
+    data = frame().round(3).astype(object)
+    data = data.map(lambda v: str(v).replace(".", decimal))
+    data.loc[[16, 20, 21, 25], "temperature"] = ["<0.5", "-", "-", "-"]
+    data.loc[3, "lat"] = "-"
+    data.to_csv("a.csv", index=False, sep=";")
+    more = ("--grid", "2", "--no-picture")
+    code, _, err = shiftnp(*predict("a.csv", *more))
+    assert code == 1
+    assert (
+        "'lat' of a.csv must hold numbers or dates (such as 2024-01-31), has '-' in row 4: correct it, or say " in err
+    )
+    code, _, err = shiftnp(*predict("a.csv", *more, "--missing", "-"))
+    assert code == 1
+    assert "has '<0.5' in row 17: correct it, or say --missing '<0.5' if it means not observed." in err
+    code, _, err = shiftnp(*predict("a.csv", *more, x=("lon",)))
+    assert "'temperature' of a.csv must hold numbers, has '<0.5' in row 17 and 3 other rows: correct it" in err
+    code, out, err = shiftnp(*predict("a.csv", *more, "--missing", "-", "<0.5"))
+    assert code == 0
+    assert out.startswith("points: 25 ")
+    assert err == "1 of 30 rows have no lat and are left out.\n"
+
+
+def test_names_may_be_numbers(tmp_path):
+    pd.DataFrame(observations(12)[0]).to_csv(tmp_path / "a.csv", index=False)
+    assert read_observations(tmp_path / "a.csv", ["0"], ["1"]).inputs.shape == (12, 1)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_encodings(encoding, tmp_path):
+    data = frame().rename(columns={"temperature": "température"})
+    data.to_csv(tmp_path / "a.csv", index=False, encoding=encoding)
+    close(read_observations(tmp_path / "a.csv", ["lon"], ["température"]).outputs, data[["température"]])
+
+
 @pytest.mark.parametrize(
     ("cells", "refused"),
     [
@@ -449,8 +498,23 @@ def test_the_page_is_self_contained_and_names_its_command(dx, shiftnp, tmp_path)
         ({"more": ("--select", "text=1")}, 1, "a.csv has no row with text=1."),
         ({"more": ("--at", "nothing.csv")}, 1, "No file nothing.csv"),
         ({"more": ("--at", "b.csv")}, 2, "There is no column of b.csv named 'lon': did you mean 'long'?"),
-        ({"x": ("lon", "text")}, 1, "Column 'text' of a.csv must hold numbers or dates (such as 2024-01-31), has 'b'"),
-        ({"y": ("text",)}, 1, "Column 'text' of a.csv must hold numbers, has 'b': convert it."),
+        (
+            {"x": ("lon", "text")},
+            1,
+            "'text' of a.csv must hold numbers or dates (such as 2024-01-31), has 'b' in row 1 and 29 other rows",
+        ),
+        (
+            {"y": ("text",)},
+            1,
+            "Column 'text' of a.csv must hold numbers, has 'b' in row 1 and 29 other rows: convert it.",
+        ),
+        ({"file": "empty.csv"}, 1, "empty.csv has no rows: it is empty."),
+        ({"file": "names.csv"}, 1, "names.csv has no rows below the names of its columns."),
+        (
+            {"file": "bare.csv"},
+            2,
+            "bare.csv has numbers in its first line (1.5, 2.5, 2.5.1), which must hold the names",
+        ),
         ({"file": "c.csv"}, 1, "No file c.csv"),
         ({"file": "b.csv", "x": ("long",), "y": ("empty",)}, 1, "b.csv has no row with all of long and any of empty."),
         ({"file": "d.nc"}, 1, "d.nc is neither NetCDF nor Zarr"),
@@ -469,6 +533,9 @@ def test_mistakes_get_one_sentence_and_leave_no_file(more, code, message, shiftn
     frame().assign(text="b").to_csv("a.csv", index=False)
     pd.DataFrame({"long": [1.0, 2.0], "empty": [None, None]}).to_csv("b.csv", index=False)
     (tmp_path / "d.nc").write_text("nothing")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "names.csv").write_text("lon,lat,temperature\n")
+    (tmp_path / "bare.csv").write_text("1.5,2.5,2.5\n3,4,5\n")
     before = sorted(tmp_path.iterdir())
     names = {"x": more.get("x", ("lon", "lat")), "y": more.get("y", ("temperature",))}
     args = [*predict(more.get("file", "a.csv"), *more.get("more", ()), **names)]

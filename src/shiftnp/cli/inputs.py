@@ -68,9 +68,7 @@ def plain_messages() -> Iterator[None]:
             raise UsageError(str(error)) from error
 
 
-def read(
-    file: Path, x: Sequence[str], y: Sequence[str], select: Sequence[str], missing: Sequence[float]
-) -> Observations:
+def read(file: Path, x: Sequence[str], y: Sequence[str], select: Sequence[str], missing: Sequence[str]) -> Observations:
     """Reads the observations, and says what the user should know about them."""
     from shiftnp.regressor.files import read_observations
 

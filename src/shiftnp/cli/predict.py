@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Names = Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")]
 Pairs = Annotated[tuple[str, ...], arg(metavar="NAME=VALUE [NAME=VALUE ...]")]
-Numbers = Annotated[tuple[float, ...], arg(metavar="NUMBER [NUMBER ...]")]
+Cells = Annotated[tuple[str, ...], arg(metavar="VALUE [VALUE ...]")]
 File = Annotated[Path | None, arg(metavar="FILE")]
 Folder = Annotated[Path | None, arg(metavar="DIR")]
 
@@ -61,8 +61,8 @@ class Predict:
     """Quantiles to write, between 0 and 1."""
     select: Pairs = ()
     """Use only rows with this value (day=2005-01-01), or this part of a field (time=2019-03-01T12)."""
-    missing: Numbers = ()
-    """Numbers that mean "not observed", such as -9999."""
+    missing: Cells = ()
+    """Numbers, or cells of a table, that mean "not observed", such as -9999 or n.d."""
     picture: bool = True
     """Also draw a picture beside the output, such as map.png."""
     report: File = None

@@ -261,13 +261,12 @@ def _array(data: Any, what: str) -> np.ndarray:
 
 def _unmasked(data: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
     """A masked array as a plain one, with NaN, NaT or None where it is masked."""
-    kind = data.dtype.kind
-    if not np.ma.is_masked(data):
-        return data.data
-    if kind in "fiub":
-        return data.astype(np.float64).filled(np.nan)
-    filled: np.ndarray = data.filled(np.array("NaT", data.dtype)) if kind in "mM" else data.astype(object).filled(None)
-    return filled
+    kind, absent = data.dtype.kind, np.ma.getmaskarray(data)
+    if not absent.any():
+        return np.asarray(data)
+    values = np.array(data, dtype=np.float64 if kind in "fiub" else data.dtype if kind in "mMc" else object)
+    values[absent] = {"m": np.timedelta64("NaT"), "M": np.datetime64("NaT"), "O": None}.get(values.dtype.kind, np.nan)
+    return values
 
 
 def numbers_of(values: np.ndarray, what: str, dates: bool = True) -> tuple[Float[np.ndarray, " n"], Kind]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,10 @@ KEPT = ("units", "long_name", "standard_name", "axis", "positive")
 """Attributes of variables that results have as well."""
 PLACE = re.compile(r"(nav_)?(lon|lat)(gitude|itude)?|xc|yc", re.IGNORECASE)
 """Names of variables that are places, also where a file does not say that they are coordinates."""
+
+
+NUMBER = r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?(\.\d+)?"
+"""A column of a file without names has a number as its name, to which pandas adds another if it occurs twice."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +97,7 @@ def read_observations(
     x: Sequence[str] = (),
     y: Sequence[str] = (),
     select: Mapping[str, str] | None = None,
-    missing: Sequence[float] = (),
+    missing: Sequence[float | str] = (),
 ) -> Observations:
     """Reads observations from a file.
 
@@ -100,7 +105,7 @@ def read_observations(
         x: names of the inputs. Of a field they may be left out: its dimensions.
         y: names of the outputs. Of a file with one field they may be left out.
         select: values by name: rows of a table with these values, or the cells of a field that are nearest to them.
-        missing: numbers that mean "not observed".
+        missing: numbers, or cells of a table such as "-", that mean "not observed".
 
     Raises:
         UnknownName: a name is not in the file, or has to be given.
@@ -109,9 +114,11 @@ def read_observations(
         raise FileNotFoundError(f"No file {path}: give a table (.csv, .tsv, .parquet) or a field (.nc, .zarr).")
     for name in {name for name in x if name in y or list(x).count(name) > 1}:
         raise UnknownName(f"{name!r} is named twice: each column is one input or one output.")
-    read = _read_field if is_field(path) else _read_table
-    found = read(path, list(x), list(y), select or {})
-    return _clean(found, path, missing)
+    if is_field(path):
+        found = _read_field(path, list(x), list(y), select or {})
+    else:
+        found = _read_table(path, list(x), list(y), select or {}, [str(cell).strip() for cell in missing])
+    return _clean(found, path, [float(number) for number in missing if _is_number(number)])
 
 
 def _clean(found: Observations, path: Path, missing: Sequence[float]) -> Observations:
@@ -170,20 +177,39 @@ def _numbers(column: Any, name: str, path: Path) -> Float[np.ndarray, " n"]:
         numbers: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan)
         return numbers
     values = pd.to_numeric(column.astype(str).where(column.notna()), errors="coerce")
-    bad = values.isna() & column.notna()
-    if bad.any() or types.is_bool_dtype(column) or types.is_datetime64_any_dtype(column):
-        example = column[bad].iloc[0] if bad.any() else column.iloc[0]
-        raise ValueError(f"Column {name!r} of {path} must hold numbers, has {shorten(str(example), 40)!r}: convert it.")
+    bad = (values.isna() & column.notna()).to_numpy()
+    if types.is_bool_dtype(column) or types.is_datetime64_any_dtype(column):
+        raise ValueError(f"Column {name!r} of {path} must hold numbers, has {str(column.iloc[0])!r}: convert it.")
+    if bad.any():
+        raise ValueError(f"Column {name!r} of {path} must hold numbers, has {_cells(column, bad, path)}.")
     found: np.ndarray = values.to_numpy(dtype=np.float64)
     return found
+
+
+def _cells(column: Any, bad: np.ndarray, path: Path, hint: bool = True) -> str:
+    """The first of the cells that are not what they should be, with its row, the number of others, and what to do.
+
+    Args:
+        hint: whether --missing may help.
+    """
+    first, others = int(bad.argmax()), int(bad.sum()) - 1
+    kind = "cell" if is_field(path) else "row"
+    example = str(column.iloc[first]).strip()
+    more = f" and {others} other {kind}{'s' * (others > 1)}" if others else ""
+    some = hint and not is_field(path) and not bad.all() and 0 < len(example) <= 20
+    do = f": correct it, or say --missing {shlex.quote(example)} if it means not observed" if some else ": convert it"
+    return f"{shorten(example, 40)!r} in {kind} {column.index[first] + 1}{more}{do}"
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def _read_table(path: Path, x: list[str], y: list[str], select: Mapping[str, str]) -> Observations:
-    frame = read_frame(path)
-    frame.columns = [str(name).strip() for name in frame.columns]
+def _read_table(
+    path: Path, x: list[str], y: list[str], select: Mapping[str, str], missing: Sequence[str]
+) -> Observations:
+    frame = _frame(path, (*x, *y, *select))
+    if not len(frame):
+        raise ValueError(f"{path} has no rows below the names of its columns.")
     if not x or not y:
         lacking = " and ".join(["the inputs with --x"] * (not x) + ["the output with --y"] * (not y))
         raise UnknownName(f"Name {lacking}: {path} has the columns {listed(frame.columns)}.")
@@ -192,6 +218,8 @@ def _read_table(path: Path, x: list[str], y: list[str], select: Mapping[str, str
         if list(frame.columns).count(name) > 1:
             raise ValueError(f"{path} has several columns called {name!r}: rename or drop all but one.")
     check_points(frame, (*x, *y), str(path))
+    for name in (*x, *y):
+        frame[name] = _text_as_numbers(frame[name], frame.attrs.get("decimal", "."), missing)
     frame = frame.assign(__row__=np.arange(1, len(frame) + 1))
     for name, value in select.items():
         frame = frame[_equal(frame[name], name, value)]
@@ -205,6 +233,33 @@ def _read_table(path: Path, x: list[str], y: list[str], select: Mapping[str, str
     pd = import_optional("pandas", f"Reading {path.name}")
     rows = pd.DataFrame(inputs)
     return Observations(rows, frame[y], frame["__row__"], notes=tuple(notes))
+
+
+def _frame(path: Path, names: Sequence[str]) -> Any:
+    """A table whose rows are numbered, and which has columns of these names or at least any names."""
+    frame = read_frame(path).reset_index(drop=True)
+    frame.columns = [str(name).strip() for name in frame.columns]
+    if not names or not set(names) <= set(frame.columns):
+        numbers = [re.fullmatch(NUMBER, name) for name in frame.columns]
+        if any(numbers) and all(
+            n or name.startswith("Unnamed") for n, name in zip(numbers, frame.columns, strict=True)
+        ):
+            raise UnknownName(
+                f"{path} has numbers in its first line ({listed(frame.columns, 3)}), which must hold the names of the "
+                "columns: add such a line."
+            )
+    return frame
+
+
+def _text_as_numbers(column: Any, decimal: str, missing: Sequence[str] = ()) -> Any:
+    """A column of text with its numbers written with decimal points, and nothing in cells that mean "not observed"."""
+    if column.dtype.kind not in "OU" or not len(column):
+        return column
+    text = column.astype(str).str.strip()
+    column = column.where(~text.isin(list(missing)))
+    if decimal == "," and text.str.contains(",", regex=False).any():
+        column = column.where(column.isna(), text.str.replace(r"^([-+]?\d*),(\d+)$", r"\1.\2", regex=True))
+    return column
 
 
 def _equal(column: Any, name: str, value: str) -> Any:
@@ -234,10 +289,10 @@ def _input(column: Any, name: str, path: Path, expected: str | None = None) -> A
     try:
         return pd.Series(_numbers(column, name, path), index=column.index)
     except ValueError:
-        example = next((v for v in column[column.notna()] if not _is_number(v)), "")
+        bad = np.array([v == v and v is not None and not _is_number(v) for v in column])
+        what = _cells(column, bad, path, expected is None) if bad.any() else f"{str(column.iloc[0])!r}: convert it"
         raise ValueError(
-            f"Column {name!r} of {path} must hold numbers or dates (such as 2024-01-31), has "
-            f"{shorten(str(example), 40)!r}: convert it."
+            f"Column {name!r} of {path} must hold numbers or dates (such as 2024-01-31), has {what}."
         ) from None
 
 
@@ -355,12 +410,12 @@ def read_targets(path: Path, inputs: Columns) -> Targets:
     pd = import_optional("pandas", f"Reading {path.name}")
     kinds = dict(zip(inputs.names, inputs.kinds, strict=True))
     if not is_field(path):
-        frame = read_frame(path)
-        frame.columns = [str(name).strip() for name in frame.columns]
+        frame = _frame(path, inputs.names)
         for name in inputs.names:
             choose(name, dict.fromkeys(frame.columns), f"column of {path.name}")
         check_points(frame, inputs.names, str(path))
-        rows = pd.DataFrame({name: _input(frame[name], name, path, kinds[name]) for name in inputs.names})
+        written = {n: _text_as_numbers(frame[n], frame.attrs.get("decimal", ".")) for n in inputs.names}
+        rows = pd.DataFrame({name: _input(written[name], name, path, kinds[name]) for name in inputs.names})
         _check_kinds(rows, kinds, path)
         return Targets(rows, columns=frame)
     with open_dataset(path) as data:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gzip
 import lzma
@@ -55,7 +56,12 @@ def read_frame(path: Path) -> Any:
     if any(f".{name}" in kind for name in TEXT):
         with reading(path, "a table in text form"):
             form = text_form(path)
-            frame = pd.read_csv(path, low_memory=False, skipinitialspace=True, **form._asdict())
+            try:
+                frame = pd.read_csv(path, low_memory=False, skipinitialspace=True, **form._asdict())
+            except pd.errors.EmptyDataError:
+                frame = None
+        if frame is None:
+            raise ValueError(f"{path} has no rows: it is empty.")
         frame.attrs["decimal"] = form.decimal
         return frame
     raise ValueError(
@@ -99,10 +105,12 @@ def text_form(path: Path) -> TextForm:
     if path.suffix.lower() in (".zip", ".zst"):  # pandas unpacks them
         return TextForm(",", ".", 0, "utf-8-sig")
     try:
-        head.decode(errors="strict")
-        encoding = "utf-8-sig"
+        utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        encoding = "utf-16" if utf16 else "utf-8-sig"
+        head.decode("utf-16" if utf16 else "utf-8", errors="strict")
     except UnicodeDecodeError as error:
-        encoding = "utf-8-sig" if error.start > len(head) - 4 else "latin-1"  # a character may be cut at the end
+        if error.start <= len(head) - 4 and encoding != "utf-16":  # a character may be cut at the end
+            encoding = "latin-1"
     lines = head.decode(encoding, errors="replace").splitlines()
     skip = next((i for i, line in enumerate(lines) if not line.startswith("#")), 0)
     lines = [line for line in lines[skip : skip + 20] if line.strip()]
