@@ -280,6 +280,35 @@ def test_dates_are_read_and_come_back(written, months, shiftnp):
     assert len(pd.read_csv("at.csv")) == 3
 
 
+def test_time_zones_come_back(shiftnp, tmp_path):
+    times = pd.date_range("2024-03-20", periods=25, freq="D", tz="Europe/Rome")
+    naive = pd.DataFrame({"t": times.tz_convert("UTC").tz_localize(None), "y": np.sin(np.arange(25.0))})
+    naive.assign(t=times).to_parquet("rome.parquet")
+    naive.to_parquet("naive.parquet")
+    naive.assign(t=times.tz_convert("UTC").strftime("%Y-%m-%dT%H:%MZ")).to_csv("utc.csv", index=False)
+
+    def run(file, *more):
+        return shiftnp(*predict(file, *more, x=("t",), y=("y",)))
+
+    assert run("rome.parquet", "--grid", "3", "--out", "o.parquet", "--report", "page.html")[0] == 0
+    found = pd.read_parquet("o.parquet")
+    assert str(found["t"].dt.tz) == "Europe/Rome"
+    assert list(found["t"])[::2] == [times[0], times[-1]]
+    assert run("naive.parquet", "--grid", "3", "--out", "n.parquet")[0] == 0
+    close(found["mean"], pd.read_parquet("n.parquet")["mean"])
+    assert run("rome.parquet", "--grid", "3", "--out", "o.nc")[0] == 0
+    for out in ("o.nc", "at.nc"):
+        with xr.open_dataset(out, engine="h5netcdf") as field:
+            assert field["t"].values[0] == naive["t"].to_numpy()[0]
+            assert field["t"].attrs == {"time_zone": "UTC"}
+        assert run("rome.parquet", "--at", "utc.csv", "--out", "at.nc")[0] == 0
+    assert run("rome.parquet", "--at", "o.nc", "--out", "again.nc")[0] == 0
+    code, _, err = run("rome.parquet", "--at", "naive.parquet", "--out", "at.csv")
+    assert code == 1
+    assert "'t' of naive.parquet has no time zone, and the observations have Europe/Rome: give both a zone" in err
+    assert run("rome.parquet", "--select", "t=2024-03-21", "--grid", "2")[1].startswith("points: 1 ")
+
+
 def test_numbers_are_no_dates():
     for values, name in (
         ([178605, 181390, 180561], "x"),  # metres

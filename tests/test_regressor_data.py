@@ -193,6 +193,32 @@ def test_dates_of_all_kinds(convert):
     same(regressor(1).fit(times, y).predict(times), expected, 1e-12)
 
 
+AWARE = DAYS.tz_localize("UTC").tz_convert("Europe/Rome")
+
+
+@pytest.mark.parametrize(
+    "aware", [pd.DataFrame({"x0": AWARE}), AWARE, AWARE.to_series(), [f"{t}Z" for t in DAYS], list(AWARE)]
+)
+def test_dates_have_a_time_zone_everywhere_or_nowhere(aware, tmp_path):
+    y = np.sin(np.arange(30) / 4)
+    model = regressor(1).fit(aware, y)
+    model.save(tmp_path / "model")
+    for one in (model, Regressor.load(tmp_path / "model")):
+        for naive in (DAYS, DAYS.to_numpy(), pd.DataFrame({"x0": DAYS}), list(map(str, DAYS))):
+            with pytest.raises(ValueError, match=r"has no time zone, and the data of `fit` have .*: give both a zone"):
+                one.predict(naive)
+        same(one.predict(pd.DataFrame({"x0": AWARE.tz_convert("Asia/Tokyo")})), model.predict(aware))
+        grid = one.predict_grid(x0=3)
+        assert grid.x0.values[0] == DAYS[0].to_datetime64()
+        assert grid.x0.attrs == {"time_zone": "UTC"}
+        same(one.predict_grid(x0=AWARE[:2])["mean"], one.predict_grid(x0=DAYS[:2])["mean"])
+    with pytest.raises(ValueError, match=r"has the time zone .*, and the data of `fit` have none: give both a zone"):
+        regressor(1).fit(DAYS, y).predict(aware)
+    field = xr.DataArray(y, {"x0": DAYS}, ("x0",))
+    frame = pd.DataFrame({"x0": AWARE})
+    same(regressor(1).fit(field).predict(frame), regressor(1).fit(frame, y).predict(field))
+
+
 def test_compact_dates_and_numbers_as_text():
     y = np.arange(3.0)
     dates = regressor(1).fit(["19580329", "19580405", "19580412"], y)

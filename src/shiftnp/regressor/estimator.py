@@ -318,7 +318,8 @@ class Regressor(Estimator):
             out: a Zarr (.zarr) or NetCDF (.nc) file that is written block by block, replaces an earlier one when it is
                 complete, and is opened, not loaded, as the result.
             axes: for each input, by its name (x0, x1, ... without names), the number of points, evenly spread over the
-                data; or the points themselves; or `(low, high, number)`. Inputs that are left out get 500 points for
+                data; or the points themselves; or `(low, high, number)`. Dates without a time zone are in UTC, as are
+                those of the Dataset, which cannot have one. Inputs that are left out get 500 points for
                 one input, 100 for two and 30 for three.
         """
         self._codes(None, 0)

@@ -14,8 +14,9 @@ from jaxtyping import Float
 
 from shiftnp._optional import import_optional
 from shiftnp._registry import UnknownName, choose
-from shiftnp.regressor.columns import Columns
-from shiftnp.regressor.times import parse_dates
+from shiftnp.regressor.columns import Columns, check_zones
+from shiftnp.regressor.columns import read as read_columns
+from shiftnp.regressor.times import in_zone, parse_dates
 from shiftnp.tasks.climate_files import open_dataset, read_values
 from shiftnp.tasks.fill_values import absurd, mask, suspect, too_large
 from shiftnp.tasks.reading import listed, shorten
@@ -267,6 +268,7 @@ def _equal(column: Any, name: str, value: str) -> Any:
     dates = parse_dates(column, name)
     try:
         if dates.dtype.kind == "M":
+            dates = dates if getattr(dates.dtype, "tz", None) is None else dates.dt.tz_localize(None)
             return dates == np.datetime64(f"{value[:4]}-{value[4:6]}-{value[6:]}" if value.isdigit() else value)
         if column.dtype.kind in "iuf":
             return column == float(value)
@@ -281,8 +283,6 @@ def _input(column: Any, name: str, path: Path, expected: str | None = None) -> A
     types = pd.api.types
     column = column if expected == "number" else parse_dates(column, name, expected == "date")
     if types.is_datetime64_any_dtype(column):
-        if getattr(column.dtype, "tz", None) is not None:
-            column = column.dt.tz_convert("UTC").dt.tz_localize(None)
         return column
     if types.is_timedelta64_dtype(column):
         return column
@@ -417,6 +417,7 @@ def read_targets(path: Path, inputs: Columns) -> Targets:
         written = {n: _text_as_numbers(frame[n], frame.attrs.get("decimal", ".")) for n in inputs.names}
         rows = pd.DataFrame({name: _input(written[name], name, path, kinds[name]) for name in inputs.names})
         _check_kinds(rows, kinds, path)
+        check_zones(read_columns(rows, "X", "x").columns, inputs, f"of {path}", "the observations")
         return Targets(rows, columns=frame)
     with open_dataset(path) as data:
         for name in inputs.names:
@@ -431,6 +432,8 @@ def read_targets(path: Path, inputs: Columns) -> Targets:
         flat = {name: pd.Series(read_values(arrays[name], path).ravel()) for name in inputs.names}
         rows = pd.DataFrame({name: _input(flat[name], name, path, kinds[name]) for name in inputs.names})
         _check_kinds(rows, kinds, path)
+        for j, name in enumerate(inputs.names):
+            rows[name] = in_zone(rows[name], inputs.zone(j))
         return Targets(rows, _coordinates(arrays[widest[0]], dims), dims)
 
 

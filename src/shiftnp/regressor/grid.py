@@ -54,7 +54,7 @@ def predict_grid(
 
     dims = list(names)
     coordinates: dict[str, Any] = {
-        name: (name, model._inputs.restore(j, p), model._inputs.attributes.get(name, {}))
+        name: (name, model._inputs.restore(j, p), model._inputs.about(j))
         for j, (name, p) in enumerate(zip(names, points, strict=True))
     }
     if model._flat:

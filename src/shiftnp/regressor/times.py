@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shiftnp._optional import import_optional
+from shiftnp.regressor.columns import zone_of
 
 YEARS = (1000, 2999)
 """Years of dates that are written as whole numbers."""
@@ -20,8 +21,8 @@ FORMS = {8: "%Y%m%d", 6: "%Y%m"}
 
 
 def parse_dates(column: Any, name: str, expected: bool = False) -> Any:
-    """A pandas column with its dates as datetime64 (UTC), or the column itself if it holds something else. Dates such
-    as 03.04.2024 of which nothing says whether the day comes first raise a ValueError.
+    """A pandas column with its dates as datetime64, in UTC if they have a time zone, or the column itself if it holds
+    something else. Dates such as 03.04.2024 of which nothing says whether the day comes first raise a ValueError.
 
     Args:
         name: name of the column, which decides what six digits mean.
@@ -55,10 +56,22 @@ def parse_dates(column: Any, name: str, expected: bool = False) -> Any:
         return column
     else:
         try:
-            moments = pd.to_datetime(text.str.replace("/", "-"), format="ISO8601", utc=True).dt.tz_localize(None)
+            moments = pd.to_datetime(text.str.replace("/", "-"), format="ISO8601", utc=True)
         except (ValueError, OverflowError):
             return column
-    return moments.astype("datetime64[us]").reindex(column.index)
+        if zone_of(text) is None:
+            moments = moments.dt.tz_localize(None)
+    return moments.dt.as_unit("us").reindex(column.index)
+
+
+def in_utc(column: Any) -> Any:
+    """A pandas column with moments that have a time zone as those in UTC without one."""
+    return column if getattr(column.dtype, "tz", None) is None else column.dt.tz_convert("UTC").dt.tz_localize(None)
+
+
+def in_zone(column: Any, zone: str | None) -> Any:
+    """A pandas column of moments in UTC as those in a time zone; as it is without one."""
+    return column if zone is None else column.dt.tz_localize("UTC").dt.tz_convert(zone)
 
 
 def _year_first(parts: Sequence[Sequence[str]], example: str, name: str) -> list[str]:

@@ -18,6 +18,7 @@ from shiftnp.regressor import Regressor
 from shiftnp.regressor.crossvalidation import PRETRAINED, Results, Scored, Suspicious
 from shiftnp.regressor.files import Observations, Targets
 from shiftnp.regressor.results import column
+from shiftnp.regressor.times import in_utc
 from shiftnp.report.page import Block, Cell, Heading, Items, Paragraph, Picture, Row, Table, checked, to_html
 
 
@@ -28,8 +29,8 @@ def predictions_of(model: Regressor, observations: Observations, targets: Target
         predicted: the table of `regressor.results.predict`, with the quantiles of `drawn_quantiles`.
     """
     names = model._inputs.names
-    at = {name: targets.rows[name].to_numpy() for name in names}
-    seen = {name: observations.inputs[name].to_numpy() for name in names}
+    at = {name: in_utc(targets.rows[name]).to_numpy() for name in names}
+    seen = {name: in_utc(observations.inputs[name]).to_numpy() for name in names}
     for name, period in zip(names, model._box.period, strict=True):
         if period is not None and seen[name].dtype.kind == "f":
             seen[name] = images(seen[name], at[name], period)
@@ -202,7 +203,7 @@ def describe(one: Suspicious, observations: Observations) -> str:
     from shiftnp.plots.regression import show
 
     where = observations.inputs.iloc[one.row]
-    place = ", ".join(f"{name} {show(observations.inputs[name].to_numpy()[one.row])}" for name in where.index)
+    place = ", ".join(f"{name} {show(in_utc(observations.inputs[name]).to_numpy()[one.row])}" for name in where.index)
     what = "cell" if observations.grid is not None else "row"
     return (
         f"{what} {int(observations.places[one.row])} ({place}): {one.value:.5g}, where the others predict "
