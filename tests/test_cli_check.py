@@ -52,6 +52,21 @@ def check(*more):
     return ("check", "a.csv", "--x", "lon", "lat", "--y", "temperature", "--weights", folder(), "--folds", "2", *more)
 
 
+def test_a_constant_output_has_nothing_to_check(shiftnp):
+    table().assign(temperature=3.0).to_csv("a.csv", index=False)
+    code, out, err = shiftnp(*check())
+    assert (code, out) == (1, "")
+    assert err == "shiftnp: 'temperature' of a.csv is 3 everywhere: there is nothing to check.\n"
+
+
+@pytest.mark.parametrize("option", ["--out", "--report"])
+def test_a_protected_folder_is_noticed_before_the_work(option, shiftnp):
+    code, _, err = shiftnp(*check(option, "/proc/maps/check.json"))  # there is not even a file to read
+    assert code == 1
+    assert "/proc/maps/check.json cannot be written (" in err
+    assert err.endswith("name another folder.\n")
+
+
 def test_scores_verdict_picture_and_page(shiftnp, quick, tmp_path):
     data = table()
     data.loc[7, "temperature"] = 50.0

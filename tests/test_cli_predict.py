@@ -189,6 +189,39 @@ def test_one_time_of_a_field_is_selected(shiftnp):
     assert "outside of cube.nc" in err
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_places_of_stations_are_not_their_numbers(declared, shiftnp):
+    data = frame()
+    places = {name: ("station", data[name]) for name in ("lon", "lat")}
+    made = xr.Dataset({"temperature": ("station", data["temperature"]), **places})
+    made = made.set_coords(["lon", "lat"]) if declared else made
+    made.to_netcdf("stations.nc", engine="h5netcdf")
+    more = ("--y", "temperature", "--weights", folder(), "--no-picture", "--out", "o.nc", "--grid", "3")
+    code, _, err = shiftnp("predict", "stations.nc", *more)
+    assert code == 2
+    assert "along 'station', which has no coordinate of its own: name the inputs, such as --x lon lat, or --x st" in err
+    code, out, _ = shiftnp("predict", "stations.nc", "--x", "lon", "lat", *more)
+    assert code == 0
+    assert out.startswith("points: 30 (lon, lat -> temperature)")
+    assert shiftnp("predict", "stations.nc", "--x", "station", *more)[0] == 0
+
+
+def test_curved_grids_are_given_by_their_coordinates(shiftnp):
+    lon, lat = np.meshgrid(np.arange(6.0), np.arange(5.0))
+    lon, lat = lon + 0.1 * lat, lat - 0.1 * lon
+    made = xr.Dataset({"t": (("j", "i"), np.sin(lon + lat))}, {"lon": (("j", "i"), lon), "lat": (("j", "i"), lat)})
+    made.to_netcdf("curved.nc", engine="h5netcdf")
+    more = ("--weights", folder(), "--no-picture", "--out", "o.nc", "--grid", "3")
+    code, _, err = shiftnp("predict", "curved.nc", *more)
+    assert code == 2
+    assert "along 'j', which has no coordinate of its own: name the inputs, such as --x lon lat" in err
+    code, out, _ = shiftnp("predict", "curved.nc", "--x", "lon", "lat", *more)
+    assert code == 0
+    assert out.startswith("points: 30 (lon, lat -> t)")
+    made.drop_vars(["lon", "lat"]).to_netcdf("pixels.nc", engine="h5netcdf")
+    assert shiftnp("predict", "pixels.nc", *more)[0] == 0
+
+
 def test_three_inputs_are_drawn_as_slices(shiftnp, tmp_path):
     data = field((4, 4)).expand_dims(time=pd.date_range("2020-01-01", periods=3)).copy()
     data.to_netcdf("cube.nc", engine="h5netcdf")
@@ -223,6 +256,9 @@ def test_a_covariate_on_a_grid_is_an_input(shiftnp):
         (lambda t: t.strftime("%Y-%m-%dT%H:%M:%SZ"), False),
         (lambda t: t.strftime("%Y%m%d").astype(int), False),
         (lambda t: t.strftime("%Y/%m/%d"), False),
+        (lambda t: t.strftime("%d.%m.%Y"), False),
+        (lambda t: t.strftime("%d/%m/%Y %H:%M"), False),
+        (lambda t: t.strftime("%m/%d/%Y"), False),
         (lambda t: t.strftime("%Y-%m"), True),
         (lambda t: t.strftime("%Y%m").astype(int), True),
     ],
@@ -244,6 +280,35 @@ def test_dates_are_read_and_come_back(written, months, shiftnp):
     assert len(pd.read_csv("at.csv")) == 3
 
 
+def test_time_zones_come_back(shiftnp, tmp_path):
+    times = pd.date_range("2024-03-20", periods=25, freq="D", tz="Europe/Rome")
+    naive = pd.DataFrame({"t": times.tz_convert("UTC").tz_localize(None), "y": np.sin(np.arange(25.0))})
+    naive.assign(t=times).to_parquet("rome.parquet")
+    naive.to_parquet("naive.parquet")
+    naive.assign(t=times.tz_convert("UTC").strftime("%Y-%m-%dT%H:%MZ")).to_csv("utc.csv", index=False)
+
+    def run(file, *more):
+        return shiftnp(*predict(file, *more, x=("t",), y=("y",)))
+
+    assert run("rome.parquet", "--grid", "3", "--out", "o.parquet", "--report", "page.html")[0] == 0
+    found = pd.read_parquet("o.parquet")
+    assert str(found["t"].dt.tz) == "Europe/Rome"
+    assert list(found["t"])[::2] == [times[0], times[-1]]
+    assert run("naive.parquet", "--grid", "3", "--out", "n.parquet")[0] == 0
+    close(found["mean"], pd.read_parquet("n.parquet")["mean"])
+    assert run("rome.parquet", "--grid", "3", "--out", "o.nc")[0] == 0
+    for out in ("o.nc", "at.nc"):
+        with xr.open_dataset(out, engine="h5netcdf") as field:
+            assert field["t"].values[0] == naive["t"].to_numpy()[0]
+            assert field["t"].attrs == {"time_zone": "UTC"}
+        assert run("rome.parquet", "--at", "utc.csv", "--out", "at.nc")[0] == 0
+    assert run("rome.parquet", "--at", "o.nc", "--out", "again.nc")[0] == 0
+    code, _, err = run("rome.parquet", "--at", "naive.parquet", "--out", "at.csv")
+    assert code == 1
+    assert "'t' of naive.parquet has no time zone, and the observations have Europe/Rome: give both a zone" in err
+    assert run("rome.parquet", "--select", "t=2024-03-21", "--grid", "2")[1].startswith("points: 1 ")
+
+
 def test_numbers_are_no_dates():
     for values, name in (
         ([178605, 181390, 180561], "x"),  # metres
@@ -256,6 +321,16 @@ def test_numbers_are_no_dates():
     ):
         column = pd.Series(values)
         assert parse_dates(column, name) is column
+
+
+def test_dates_that_may_be_two_are_refused():
+    with pytest.raises(ValueError, match=r"'date' has dates such as 03\.04\.2017.*: write them as 2017-07-16\."):
+        parse_dates(pd.Series(["03.04.2017", "12.04.2017"]), "date")
+    both = pd.Series(["16.04.2017", "03.17.2017"])
+    assert parse_dates(both, "date") is both
+    found = parse_dates(pd.Series(["3/4/2017 12:30", None, "16/4/2017 00:00"]), "date")
+    assert list(found.dropna().astype(str)) == ["2017-04-03 12:30:00", "2017-04-16 00:00:00"]
+    assert list(found.isna()) == [False, True, False]
 
 
 def test_axes_show_dates():
@@ -277,6 +352,24 @@ def test_longitudes_wrap(shiftnp):
         assert (abs(mean[0] - mean[1]) < 1e-5) == same
 
 
+def test_a_map_of_longitudes_shows_observations_where_they_are(shiftnp, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("shiftnp.plots.regression.draw_predictions", lambda shown: drawn.append(shown[0]))
+    monkeypatch.setattr("shiftnp.cli.predict.write_picture", lambda *_: None)
+    data = frame()
+    data["lon"] = 45 * data["lon"]
+    data.to_csv("a.csv", index=False)
+    grid = xr.Dataset(coords={"lat": [1.0, 2.0], "lon": np.arange(-180.0, 180.0, 20)})
+    grid.to_netcdf("grid.nc", engine="h5netcdf")
+    for more in (("--grid", "5"), ("--at", "grid.nc")):
+        assert shiftnp(*predict("a.csv", "--period", "lon=360", "--out", "o.nc", *more))[0] == 0
+        shown = drawn.pop()
+        inside = (shown.x["lon"] >= shown.at["lon"].min()) & (shown.x["lon"] <= shown.at["lon"].max() + 20)
+        assert inside.all()
+        close(shown.x["lon"] % 360, data["lon"] % 360)
+    assert shown.at["lon"].min() == -180
+
+
 def test_rows_are_selected_and_numbers_declared_missing(shiftnp):
     data = frame().assign(day=["2020-01-01", "2020-01-02"] * 15, kind=["a", "b"] * 15, number=[1, 2] * 15)
     data.loc[[0, 2, 4], "temperature"] = -9999
@@ -295,6 +388,88 @@ def test_rows_are_selected_and_numbers_declared_missing(shiftnp):
         "'temperature' is -9999 in 3 places, far from all other values: if it means missing, say --missing -9999."
         in err
     )
+
+
+def test_one_absurd_value_is_said_once_with_its_row(shiftnp):
+    data = frame()
+    data.loc[0, "lat"] = np.nan
+    data.loc[11, "temperature"] = 1e20
+    data.to_csv("a.csv", index=False)
+    code, _, err = shiftnp(*predict("a.csv", "--grid", "2", "--no-picture"))
+    assert code == 0
+    assert err.count("absurdly far") == 1
+    assert "'temperature' is 1e+20 in row 12, which is absurdly far from all other values and ruins predictions" in err
+    code, _, err = shiftnp(*predict("a.csv", "--grid", "2", "--no-picture", "--missing", "1e+20"))
+    assert (code, "absurd" in err) == (0, False)
+
+
+def test_infinite_values_are_declared_missing(shiftnp):
+    data = frame()
+    data.loc[[0, 2], "temperature"] = np.inf
+    data.to_csv("a.csv", index=False)
+    code, _, err = shiftnp(*predict("a.csv", "--grid", "2", "--no-picture"))
+    assert code == 1
+    assert err.endswith("make it missing with --missing inf.\n")
+    code, out, err = shiftnp(*predict("a.csv", "--grid", "2", "--no-picture", "--missing", "inf"))
+    assert (code, err) == (0, "")
+    assert out.startswith("points: 28 ")
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_cells_of_text_are_named_and_declared_missing(decimal, shiftnp):
+    data = frame().round(3).astype(object)
+    data = data.map(lambda v: str(v).replace(".", decimal))
+    data.loc[[16, 20, 21, 25], "temperature"] = ["<0.5", "-", "-", "-"]
+    data.loc[3, "lat"] = "-"
+    data.to_csv("a.csv", index=False, sep=";")
+    more = ("--grid", "2", "--no-picture")
+    code, _, err = shiftnp(*predict("a.csv", *more))
+    assert code == 1
+    assert (
+        "'lat' of a.csv must hold numbers or dates (such as 2024-01-31), has '-' in row 4: correct it, or say " in err
+    )
+    code, _, err = shiftnp(*predict("a.csv", *more, "--missing", "-"))
+    assert code == 1
+    assert "has '<0.5' in row 17: correct it, or say --missing '<0.5' if it means not observed." in err
+    code, _, err = shiftnp(*predict("a.csv", *more, x=("lon",)))
+    assert "'temperature' of a.csv must hold numbers, has '<0.5' in row 17 and 3 other rows: correct it" in err
+    code, out, err = shiftnp(*predict("a.csv", *more, "--missing", "-", "<0.5"))
+    assert code == 0
+    assert out.startswith("points: 25 ")
+    assert err == "1 of 30 rows have no lat and are left out.\n"
+
+
+def test_names_may_be_numbers(tmp_path):
+    pd.DataFrame(observations(12)[0]).to_csv(tmp_path / "a.csv", index=False)
+    assert read_observations(tmp_path / "a.csv", ["0"], ["1"]).inputs.shape == (12, 1)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_encodings(encoding, tmp_path):
+    data = frame().rename(columns={"temperature": "température"})
+    data.to_csv(tmp_path / "a.csv", index=False, encoding=encoding)
+    close(read_observations(tmp_path / "a.csv", ["lon"], ["température"]).outputs, data[["température"]])
+
+
+@pytest.mark.parametrize(
+    ("cells", "refused"),
+    [
+        (["1.234", "2.345", "999"], True),
+        (["1.234.567", "2.345"], True),
+        (["1.234", "12,5"], True),
+        (["1.23", "1.234"], False),
+        (["1,234", "2,345"], False),
+    ],
+)
+def test_points_beside_decimal_commas_may_be_those_of_thousands(cells, refused, tmp_path):
+    lines = [f"{i},5;{cells[i % len(cells)]}" for i in range(12)]
+    (tmp_path / "a.csv").write_text("\n".join(["x;zinc", *lines]))
+    if not refused:
+        found = read_observations(tmp_path / "a.csv", ["x"], ["zinc"]).outputs["zinc"]
+        close(found[: len(cells)], [float(cell.replace(",", ".")) for cell in cells])
+        return
+    with pytest.raises(ValueError, match=r"'zinc' of .*a.csv has 1\.234.* which may be 1234.* without points\."):
+        read_observations(tmp_path / "a.csv", ["x"], ["zinc"])
 
 
 class Page(HTMLParser):
@@ -351,20 +526,45 @@ def test_the_page_is_self_contained_and_names_its_command(dx, shiftnp, tmp_path)
         ({"more": ("--select", "txt=1")}, 2, "did you mean 'text'?"),
         ({"more": ("--select", "text=1")}, 1, "a.csv has no row with text=1."),
         ({"more": ("--at", "nothing.csv")}, 1, "No file nothing.csv"),
-        ({"more": ("--at", "b.csv")}, 1, "There is no column of b.csv named 'lon': did you mean 'long'?"),
-        ({"x": ("lon", "text")}, 1, "Column 'text' of a.csv must hold numbers or dates (such as 2024-01-31), has 'b'"),
-        ({"y": ("text",)}, 1, "Column 'text' of a.csv must hold numbers, has 'b': convert it."),
+        ({"more": ("--at", "b.csv")}, 2, "There is no column of b.csv named 'lon': did you mean 'long'?"),
+        (
+            {"x": ("lon", "text")},
+            1,
+            "'text' of a.csv must hold numbers or dates (such as 2024-01-31), has 'b' in row 1 and 29 other rows",
+        ),
+        (
+            {"y": ("text",)},
+            1,
+            "Column 'text' of a.csv must hold numbers, has 'b' in row 1 and 29 other rows: convert it.",
+        ),
+        ({"file": "empty.csv"}, 1, "empty.csv has no rows: it is empty."),
+        ({"file": "names.csv"}, 1, "names.csv has no rows below the names of its columns."),
+        (
+            {"file": "bare.csv"},
+            2,
+            "bare.csv has numbers in its first line (1.5, 2.5, 2.5.1), which must hold the names",
+        ),
         ({"file": "c.csv"}, 1, "No file c.csv"),
         ({"file": "b.csv", "x": ("long",), "y": ("empty",)}, 1, "b.csv has no row with all of long and any of empty."),
         ({"file": "d.nc"}, 1, "d.nc is neither NetCDF nor Zarr"),
         ({"more": ("--weights", "nowhere")}, 1, "nowhere is not a folder of pretrained weights"),
-        ({"more": ("--out", "a.csv/map.nc")}, 2, "a.csv/map.nc cannot be written, because"),
+        ({"more": ("--out", "a.csv/map.nc")}, 1, "a.csv/map.nc cannot be written, because"),
+        ({"more": ("--out", "/proc/map.nc")}, 1, "/proc/map.nc cannot be written ("),
+        ({"more": ("--out", "/proc/maps/map.nc")}, 1, "/proc/maps/map.nc cannot be written ("),
+        ({"more": ("--report", "/proc/page.html")}, 1, "/proc/page.html cannot be written ("),
+        ({"more": ("--report", ".")}, 1, ". is a folder: name a file."),
+        ({"more": ("--out", ".")}, 2, ". must end in .csv, .tsv, .parquet, .nc or .zarr"),
     ],
 )
-def test_mistakes_get_one_sentence_and_leave_no_file(more, code, message, shiftnp, tmp_path):
+def test_mistakes_get_one_sentence_and_leave_no_file(more, code, message, shiftnp, tmp_path, monkeypatch):
+    if "--weights" not in more.get("more", ()) and "--period" not in more.get("more", ()):
+        monkeypatch.setattr("shiftnp.cli.predict.fit", None)  # all of these are noticed before
     frame().assign(text="b").to_csv("a.csv", index=False)
     pd.DataFrame({"long": [1.0, 2.0], "empty": [None, None]}).to_csv("b.csv", index=False)
     (tmp_path / "d.nc").write_text("nothing")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "names.csv").write_text("lon,lat,temperature\n")
+    (tmp_path / "bare.csv").write_text("1.5,2.5,2.5\n3,4,5\n")
     before = sorted(tmp_path.iterdir())
     names = {"x": more.get("x", ("lon", "lat")), "y": more.get("y", ("temperature",))}
     args = [*predict(more.get("file", "a.csv"), *more.get("more", ()), **names)]

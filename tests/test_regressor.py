@@ -478,6 +478,12 @@ def test_weights_of_scales_sum_to_one(fitted):
         assert len(scale.weights) <= 3
 
 
+def test_the_report_names_several_outputs():
+    model = regressor(scales=1).fit(*observations(outputs=2))
+    one, two = model.spread_factors_
+    assert f"(spread y0 x{one:.2f}; y1 x{two:.2f})" in model.report()
+
+
 def test_the_report_has_five_lines(fitted):
     lines = fitted.report().splitlines()
     assert [line.partition(":")[0] for line in lines] == [

@@ -17,6 +17,7 @@ from regressors import folder, observations, regressor, same, weights
 from shiftnp import Regressor
 from shiftnp.regressor import pretrained, write_pretrained
 from shiftnp.regressor import weights as weight_files
+from shiftnp.tasks.fill_values import absurd
 
 XT = np.random.default_rng(1).uniform(0, 8, size=(11, 2))
 
@@ -47,6 +48,44 @@ def test_anything_like_an_array(fitted):
     expected = fitted.predict(XT)
     for convert in (Wrapped, torch.from_numpy, np.ndarray.tolist, lambda a: a.astype(object), np.asfortranarray):
         assert np.array_equal(regressor().fit(convert(x), convert(y)).predict(convert(XT)), expected)
+
+
+def test_masked_values_are_missing():
+    x, y = observations()
+    masked = np.ma.masked_less(y, -0.5)
+    expected = regressor().fit(x, np.where(y < -0.5, np.nan, y))
+    model = regressor().fit(x, masked)
+    assert model.dropped_ == expected.dropped_ == (y < -0.5).sum() > 0
+    assert np.array_equal(model.predict(np.ma.masked_array(XT)), expected.predict(XT))
+    whole = np.ma.masked_equal(np.arange(30), 3)
+    assert regressor(1).fit(np.arange(30.0), whole).dropped_ == 1
+    with pytest.raises(ValueError, match="X contains NaN: 'x1' is missing in 1 of 40 rows"):
+        regressor().fit(np.ma.masked_where(x == x[5, 1], x), y)
+    days = np.ma.masked_array(DAYS.to_numpy(), np.arange(30) == 2)
+    with pytest.raises(ValueError, match="X contains NaN: 'x0' is missing in 1 of 30 rows"):
+        regressor(1).fit(days, np.arange(30.0))
+
+
+@pytest.mark.parametrize(("value", "said"), [(1e20, "1e+20"), (-9999.0, "-9999")])
+def test_one_absurd_value_is_named(value, said):
+    x, y = observations()
+    y[7] = value
+    with pytest.warns(UserWarning, match=f"'y0' of y is {said.replace('+', '.')} in row 7, which is absurdly far"):
+        regressor(scales=1).fit(x, y)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_heavy_tails_are_not_absurd(seed):
+    rng = np.random.default_rng(seed)
+    for values in (
+        np.exp(3 * rng.normal(size=300)),
+        rng.standard_t(1.5, size=300),
+        np.where(rng.random(300) < 0.9, 0.0, rng.exponential(size=300)),
+        np.eye(1, 40)[0],
+        np.array([1.0, 1.1, 500.0]),
+        np.array([np.nan, np.nan]),
+    ):
+        assert absurd(values) is None
 
 
 def test_float32_inputs_give_float64_predictions():
@@ -154,6 +193,32 @@ def test_dates_of_all_kinds(convert):
     same(regressor(1).fit(times, y).predict(times), expected, 1e-12)
 
 
+AWARE = DAYS.tz_localize("UTC").tz_convert("Europe/Rome")
+
+
+@pytest.mark.parametrize(
+    "aware", [pd.DataFrame({"x0": AWARE}), AWARE, AWARE.to_series(), [f"{t}Z" for t in DAYS], list(AWARE)]
+)
+def test_dates_have_a_time_zone_everywhere_or_nowhere(aware, tmp_path):
+    y = np.sin(np.arange(30) / 4)
+    model = regressor(1).fit(aware, y)
+    model.save(tmp_path / "model")
+    for one in (model, Regressor.load(tmp_path / "model")):
+        for naive in (DAYS, DAYS.to_numpy(), pd.DataFrame({"x0": DAYS}), list(map(str, DAYS))):
+            with pytest.raises(ValueError, match=r"has no time zone, and the data of `fit` have .*: give both a zone"):
+                one.predict(naive)
+        same(one.predict(pd.DataFrame({"x0": AWARE.tz_convert("Asia/Tokyo")})), model.predict(aware))
+        grid = one.predict_grid(x0=3)
+        assert grid.x0.values[0] == DAYS[0].to_datetime64()
+        assert grid.x0.attrs == {"time_zone": "UTC"}
+        same(one.predict_grid(x0=AWARE[:2])["mean"], one.predict_grid(x0=DAYS[:2])["mean"])
+    with pytest.raises(ValueError, match=r"has the time zone .*, and the data of `fit` have none: give both a zone"):
+        regressor(1).fit(DAYS, y).predict(aware)
+    field = xr.DataArray(y, {"x0": DAYS}, ("x0",))
+    frame = pd.DataFrame({"x0": AWARE})
+    same(regressor(1).fit(field).predict(frame), regressor(1).fit(frame, y).predict(field))
+
+
 def test_compact_dates_and_numbers_as_text():
     y = np.arange(3.0)
     dates = regressor(1).fit(["19580329", "19580405", "19580412"], y)
@@ -215,8 +280,15 @@ def test_dates_come_back_in_a_grid():
 def test_a_grid_goes_around_a_periodic_input():
     x = np.stack([np.arange(0, 360, 10.0), np.tile([0.0, 1.0], 18)], 1)
     model = regressor(period={"x0": 360}, scales=1).fit(x, np.sin(np.radians(x[:, 0])))
-    lon = model.predict_grid(x0=36, x1=2).x0
-    same(np.diff(lon), np.full(35, 10.0))
+    same(model.predict_grid(x0=36, x1=2).x0, x[:, 0])
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 359.0), (-175.0, 180.0), (350.0, 380.0)])
+def test_the_grid_of_a_periodic_input_has_the_range_of_the_data(low, high):
+    rng = np.random.default_rng(0)
+    lon = np.concatenate([[low, high], rng.uniform(low, high, 28)])
+    model = regressor(period={"lon": 360}, scales=1).fit(pd.DataFrame({"lon": lon, "lat": lon / 9}), np.sin(lon))
+    same(model.predict_grid(lon=5, lat=2).lon, np.linspace(low, high, 5))
 
 
 def test_wrong_grids(fitted):

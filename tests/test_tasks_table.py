@@ -270,7 +270,9 @@ def test_damaged_files_are_one_sentence(tmp_path, name, content):
         else data[:2000] + b"\n1,2,3,4,5,6,7\t8\t9\t10\t11\t12\t13\n"
     )
     path.write_bytes({"cut": cut, "empty": b"", "noise": np.random.default_rng(0).bytes(3000)}[content])
-    with pytest.raises(ValueError, match=r"is damaged or not .* \(.+\): get it again or convert it\.$") as error:
+    empty = content == "empty" and not name.endswith("parquet")
+    message = r"has no rows: it is empty\.$" if empty else r"is damaged or not .* \(.+\): get it again or convert it\.$"
+    with pytest.raises(ValueError, match=message) as error:
         TableTask(path, **ROLES).sample(1, generator())
     assert str(error.value).startswith(str(path))
     assert "\n" not in str(error.value)

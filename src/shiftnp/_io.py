@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,23 @@ def aside(path: Path) -> Iterator[Path]:
     finally:
         _remove(new)
     _remove(old)
+
+
+def check_writable(path: Path) -> None:
+    """Raises an OSError if a file cannot be written there, because it is a folder, or its folder is a file, or is
+    protected, or cannot be made. Nothing is left behind."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file.")
+    try:
+        parent = next(folder for folder in path.absolute().parents if folder.exists())
+        if not parent.is_dir():
+            raise NotADirectoryError(f"{path} cannot be written, because {parent} is a file.")
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(f"{path} cannot be written ({error.strerror}): name another folder.") from error
 
 
 def _remove(path: Path) -> None:

@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from shiftnp.cli.evaluate import say
-from shiftnp.cli.inputs import check_names, command, fit, parse_periods, plain_messages, read, stem, write_picture
-from shiftnp.cli.predict import File, Folder, Names, Numbers, Pairs
+from shiftnp.cli.inputs import (
+    check_names,
+    check_outputs,
+    command,
+    fit,
+    parse_periods,
+    plain_messages,
+    read,
+    stem,
+    write_picture,
+)
+from shiftnp.cli.predict import Cells, File, Folder, Names, Pairs
 from shiftnp.cli.settings import UsageError
 
 if TYPE_CHECKING:
@@ -38,8 +48,8 @@ class Check:
     """Inputs that wrap, such as lon=360; periods of dates are in days."""
     select: Pairs = ()
     """Use only rows with this value (day=2005-01-01), or this part of a field (time=2019-03-01T12)."""
-    missing: Numbers = ()
-    """Numbers that mean "not observed", such as -9999."""
+    missing: Cells = ()
+    """Numbers, or cells of a table, that mean "not observed", such as -9999 or n.d."""
     folds: int = 5
     """Number of folds, and of blocks."""
     picture: bool = True
@@ -60,6 +70,7 @@ class Check:
         out = self.out or Path(f"{stem(self.file)}-check.json")
         if out.suffix.lower() != ".json":
             raise UsageError(f"--out must end in .json, got {out}.")
+        check_outputs(out, self.picture, self.report, (self.file,))
         with plain_messages():
             self.check(out, period)
 
@@ -124,6 +135,9 @@ class Check:
         x, y = table.values, observations.outputs.iloc[:, 0].to_numpy()
         if len(np.unique(x, axis=0)) < LEAST:
             raise ValueError(f"{self.file} has observations at fewer than {LEAST} places, too few to check anything.")
+        if np.ptp(y) == 0:
+            name = str(observations.outputs.columns[0])
+            raise ValueError(f"{name!r} of {self.file} is {y[0]:g} everywhere: there is nothing to check.")
         periods = columns.periods(period, table.columns)
         pretrained(x.shape[1], self.weights)
         others, notes = rivals(periods, len(x))

@@ -53,15 +53,14 @@ def plain_messages() -> Iterator[None]:
     """Warnings as one line each, and unknown names as errors of the command line."""
     with plain_warnings(), known_names():
         warnings.simplefilter("default")
-        warnings.filterwarnings("ignore", message=".*looks like a fill value.*")  # said when the file is read
+        for said in ("looks like a fill value", "absurdly far from all other values"):  # when the file is read
+            warnings.filterwarnings("ignore", message=f".*{said}")
         for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
             warnings.simplefilter("ignore", kind)
         yield
 
 
-def read(
-    file: Path, x: Sequence[str], y: Sequence[str], select: Sequence[str], missing: Sequence[float]
-) -> Observations:
+def read(file: Path, x: Sequence[str], y: Sequence[str], select: Sequence[str], missing: Sequence[str]) -> Observations:
     """Reads the observations, and says what the user should know about them."""
     from shiftnp.regressor.files import read_observations
 
@@ -69,6 +68,19 @@ def read(
     for note in found.notes:
         say(note)
     return found
+
+
+def check_outputs(out: Path, picture: bool, report: Path | None, read: Sequence[Path | None]) -> None:
+    """Checks, before the work, that all results can be written, and that none would replace a file that is read."""
+    from shiftnp._io import check_writable
+
+    for path in (out, out.with_suffix(".png") if picture else None, report):
+        if path is None:
+            continue
+        if path.absolute() in [other.absolute() for other in read if other is not None]:
+            raise UsageError(f"{path} is read: write to another file.")
+        if not (path == out and path.suffix.lower() == ".zarr" and path.is_dir()):  # a store is replaced
+            check_writable(path)
 
 
 def check_names(x: Sequence[str], seed: int) -> None:

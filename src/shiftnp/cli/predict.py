@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from shiftnp.cli.evaluate import say
-from shiftnp.cli.inputs import check_names, command, fit, parse_periods, plain_messages, read, stem, write_picture
+from shiftnp.cli.inputs import (
+    check_names,
+    check_outputs,
+    command,
+    fit,
+    parse_periods,
+    plain_messages,
+    read,
+    stem,
+    write_picture,
+)
 from shiftnp.cli.settings import UsageError, usage
 
 if TYPE_CHECKING:
@@ -20,7 +30,7 @@ if TYPE_CHECKING:
 
 Names = Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")]
 Pairs = Annotated[tuple[str, ...], arg(metavar="NAME=VALUE [NAME=VALUE ...]")]
-Numbers = Annotated[tuple[float, ...], arg(metavar="NUMBER [NUMBER ...]")]
+Cells = Annotated[tuple[str, ...], arg(metavar="VALUE [VALUE ...]")]
 File = Annotated[Path | None, arg(metavar="FILE")]
 Folder = Annotated[Path | None, arg(metavar="DIR")]
 
@@ -51,8 +61,8 @@ class Predict:
     """Quantiles to write, between 0 and 1."""
     select: Pairs = ()
     """Use only rows with this value (day=2005-01-01), or this part of a field (time=2019-03-01T12)."""
-    missing: Numbers = ()
-    """Numbers that mean "not observed", such as -9999."""
+    missing: Cells = ()
+    """Numbers, or cells of a table, that mean "not observed", such as -9999 or n.d."""
     picture: bool = True
     """Also draw a picture beside the output, such as map.png."""
     report: File = None
@@ -79,28 +89,30 @@ class Predict:
         from rich.console import Console
 
         from shiftnp._progress import progress
-        from shiftnp.regressor.files import is_field, read_targets
+        from shiftnp.regressor import columns
+        from shiftnp.regressor.files import check_targets, is_field, read_targets
         from shiftnp.regressor.results import check_output, grid_targets, predict
         from shiftnp.report.regression import drawn_quantiles
 
         table = self.at is not None and not is_field(self.at)
         out = self.out or Path(f"{stem(self.file)}-predicted{'.csv' if table else '.nc'}")
-        for path in (out, out.with_suffix(".png"), self.report):
-            if path is not None and path.absolute() in (self.file.absolute(), self.at and self.at.absolute()):
-                raise UsageError(f"{path} is read: write to another file.")
         with usage():
             check_output(out)
+        check_outputs(out, self.picture, self.report, (self.file, self.at))
+        if self.at is not None:
+            check_targets(self.at)
         observations = read(self.file, self.x, self.y, self.select, self.missing)
         names = list(observations.inputs.columns)
         if len(sizes) not in (0, 1, len(names)):
             raise UsageError(f"--grid takes {len(names)} numbers, for {', '.join(names)}, got {self.grid}.")
+        at = None if self.at is None else read_targets(self.at, columns.read(observations.inputs, "X", "x").columns)
         with progress(console=Console(stderr=True)) as bar:
             fitting = bar.add_task("finding scales", total=None)
             model = fit(observations, period, self.weights, self.seed)
             bar.remove_task(fitting)
             start = time.perf_counter()
-            if self.at is not None:
-                targets = read_targets(self.at, model._inputs)
+            if at is not None:
+                targets = at
             elif sizes or observations.grid is None:
                 targets = grid_targets(model, sizes, observations.attributes)
             else:

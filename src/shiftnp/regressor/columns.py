@@ -22,6 +22,8 @@ LARGEST = 1e30
 """No observation is as large as this; files use such numbers for missing values."""
 DAY = np.timedelta64(1, "D")
 COMPACT = re.compile(r"\d{8}")
+ZONED = re.compile(r"\d[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
+"""A moment with a time zone as text."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +33,27 @@ class Columns:
     Args:
         given: whether the names come from the data; else they are x0, x1, ...
         attributes: attributes of each column, such as its unit, by name.
+        zones: name of the time zone of each column, None for numbers and for dates without one; nothing if the data
+            cannot have zones (xarray) and are taken to be in UTC.
     """
 
     names: tuple[str, ...]
     kinds: tuple[Kind, ...]
     given: bool = False
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    zones: tuple[str | None, ...] = ()
+
+    def zone(self, j: int) -> str | None:
+        """Time zone of column `j`, or None if it has none."""
+        return self.zones[j] if self.zones else None
+
+    def about(self, j: int) -> dict[str, Any]:
+        """Attributes of column `j` where dates cannot have a time zone and are in UTC."""
+        zone = {} if self.zone(j) is None else {"time_zone": "UTC"}
+        return {**self.attributes.get(self.names[j], {}), **zone}
 
     def restore(self, j: int, values: Float[np.ndarray, "*any"]) -> np.ndarray:
-        """Values of column `j` as they were given: dates and durations instead of numbers."""
+        """Values of column `j` as they were given: dates (in UTC) and durations instead of numbers."""
         if self.kinds[j] == "number":
             return values
         whole = (values * 86_400e6).round().astype("int64")  # microseconds
@@ -127,17 +141,20 @@ def read(data: Any, what: str, prefix: str, known: Columns | None = None, dates:
             names = [choose(name, {str(n): str(n) for n in names}, f"column of {what}") for name in known.names]
             data = data.rename(columns=str)[names]
         attributes = {str(n): dict(data.attrs) for n in names or () if flat and data.attrs}
-        arrays = [_plain(data if flat else data.iloc[:, j]) for j in range(1 if flat else data.shape[1])]
+        series = [data] if flat else [data.iloc[:, j] for j in range(data.shape[1])]
+        arrays, zones = [_plain(one) for one in series], [zone_of(one) for one in series]
         rows = len(data)
     elif hasattr(data, "columns") and hasattr(data, "get_column"):  # polars
         names = list(data.columns)
         if known is not None and known.given:
             names = [choose(name, {n: n for n in names}, f"column of {what}") for name in known.names]
         arrays, rows = [data.get_column(name).to_numpy() for name in names], len(data)
+        zones = [getattr(data.get_column(name).dtype, "time_zone", None) for name in names]
     else:
         array = _array(data, what)
         flat = array.ndim == 1
         arrays = [array] if flat else list(array.T)
+        zones = [zone_of(one) for one in arrays]
         rows = len(array)
     if names is None:
         names = [f"{prefix}{j}" for j in range(len(arrays))]
@@ -147,7 +164,8 @@ def read(data: Any, what: str, prefix: str, known: Columns | None = None, dates:
         names = [str(name) for name in names]
     numbers = [numbers_of(a, f"Column {n!r} of {what}", dates) for a, n in zip(arrays, names, strict=True)]
     values = np.stack([v for v, _ in numbers], -1) if numbers else np.zeros((rows, 0))
-    columns = Columns(tuple(names), tuple(kind for _, kind in numbers), given, attributes)
+    zones = [zone if kind == "date" else None for (_, kind), zone in zip(numbers, zones, strict=True)]
+    columns = Columns(tuple(names), tuple(kind for _, kind in numbers), given, attributes, tuple(zones))
     if known is not None:
         _match(columns, known, what)
     return Table(values, columns, flat, index)
@@ -231,6 +249,36 @@ def _match(columns: Columns, known: Columns, what: str) -> None:
     for name, kind, expected in zip(known.names, columns.kinds, known.kinds, strict=True):
         if kind != expected:
             raise ValueError(f"Column {name!r} of {what} holds {kind}s, and {expected}s in the data of `fit`.")
+    check_zones(columns, known, f"of {what}", "the data of `fit`")
+
+
+def check_zones(columns: Columns, known: Columns, where: str, others: str) -> None:
+    """Raises a ValueError if dates have a time zone in one of two data sets only."""
+    if not columns.zones or not known.zones:
+        return
+    for name, kind, zone, expected in zip(known.names, columns.kinds, columns.zones, known.zones, strict=True):
+        if kind == "date" and (zone is None) != (expected is None):
+            has, lacks = (f"the time zone {zone}", "none") if zone is not None else ("no time zone", str(expected))
+            raise ValueError(
+                f"Column {name!r} {where} has {has}, and {others} have {lacks}: give both a zone, or none."
+            )
+
+
+def zone_of(column: Any) -> str | None:
+    """Name of the time zone of a pandas or numpy column of dates; None if it has none. That of text is UTC."""
+    zone = getattr(column.dtype, "tz", None)
+    if zone is None and column.dtype.kind in "OUT":
+        first = next((v for v in column if v is not None and v == v), None)
+        if isinstance(first, str):
+            return "UTC" if ZONED.search(first) else None
+        zone = getattr(first, "tzinfo", None)
+    if zone is None:
+        return None
+    try:
+        import_optional("pandas", "A time zone").Timestamp(0, tz=str(zone))
+    except Exception:  # a zone of another library, whose name says nothing
+        return "UTC"
+    return str(zone)
 
 
 def _plain(column: Any) -> np.ndarray:
@@ -250,13 +298,23 @@ def _array(data: Any, what: str) -> np.ndarray:
         raise ValueError(f"Regressor requires {what} to be passed, but the target {what} is None.")
     if hasattr(data, "detach"):  # a torch tensor
         data = data.detach().cpu().numpy()
-    array = np.asarray(data)
+    array = _unmasked(data) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
     if array.ndim not in (1, 2):
         raise ValueError(
             f"{what} must have one row per point and one column per variable, got shape {array.shape}. Reshape your "
             "data."
         )
     return array
+
+
+def _unmasked(data: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
+    """A masked array as a plain one, with NaN, NaT or None where it is masked."""
+    kind, absent = data.dtype.kind, np.ma.getmaskarray(data)
+    if not absent.any():
+        return np.asarray(data)
+    values = np.array(data, dtype=np.float64 if kind in "fiub" else data.dtype if kind in "mMc" else object)
+    values[absent] = {"m": np.timedelta64("NaT"), "M": np.datetime64("NaT"), "O": None}.get(values.dtype.kind, np.nan)
+    return values
 
 
 def numbers_of(values: np.ndarray, what: str, dates: bool = True) -> tuple[Float[np.ndarray, " n"], Kind]:
@@ -329,24 +387,31 @@ def check_inputs(table: Table, what: str = "X") -> None:
 
 
 def check_outputs(table: Table) -> None:
-    """Raises a ValueError for infinite outputs, and warns of numbers that look like fill values."""
+    """Raises a ValueError for infinite outputs, and warns of numbers that look like fill values or are absurd."""
     for name, values in zip(table.columns.names, table.values.T, strict=True):
         _check_size(values, f"{name!r} of y")
         there = values[~np.isnan(values)]
         if not len(there):
             continue
         low, middle, high = np.quantile(there, (0.25, 0.5, 0.75))
-        if np.abs(there - middle).max() > 10 * (high - low):
-            from shiftnp.tasks.fill_values import suspect
+        if np.abs(there - middle).max() <= 10 * (high - low):
+            continue
+        import warnings
 
-            if (found := suspect(there)) is not None:
-                import warnings
+        from shiftnp.tasks.fill_values import absurd, suspect
 
-                warnings.warn(
-                    f"{name!r} of y is {found[0]:g} in {found[1]} places, far from all other values, which looks like "
-                    "a fill value: replace it by NaN.",
-                    stacklevel=4,
-                )
+        if (found := suspect(there)) is not None:
+            warnings.warn(
+                f"{name!r} of y is {found[0]:g} in {found[1]} places, far from all other values, which looks like "
+                "a fill value: replace it by NaN.",
+                stacklevel=4,
+            )
+        elif (row := absurd(values)) is not None:
+            warnings.warn(
+                f"{name!r} of y is {values[row]:.9g} in row {row}, which is absurdly far from all other values and "
+                "ruins predictions: correct it, or replace it by NaN.",
+                stacklevel=4,
+            )
 
 
 def _check_size(values: Float[np.ndarray, " n"], what: str) -> None:

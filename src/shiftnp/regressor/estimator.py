@@ -321,7 +321,8 @@ class Regressor(Estimator):
             out: a Zarr (.zarr) or NetCDF (.nc) file that is written block by block, replaces an earlier one when it is
                 complete, and is opened, not loaded, as the result.
             axes: for each input, by its name (x0, x1, ... without names), the number of points, evenly spread over the
-                data; or the points themselves; or `(low, high, number)`. Inputs that are left out get 500 points for
+                data; or the points themselves; or `(low, high, number)`. Dates without a time zone are in UTC, as are
+                those of the Dataset, which cannot have one. Inputs that are left out get 500 points for
                 one input, 100 for two and 30 for three.
         """
         self._codes(None, 0)
@@ -408,7 +409,7 @@ class Regressor(Estimator):
             lines.append(
                 "90 % intervals cover: "
                 + each(lambda o: f"{found[o].coverage:.0%} of {found[o].held_out}")
-                + (f" (spread x{each(lambda o: f'{self.spread_factors_[o]:.2f}')})" if self.calibrate else "")
+                + (f" (spread {each(lambda o: f'x{self.spread_factors_[o]:.2f}')})" if self.calibrate else "")
             )
         lines += [] if self.tuning_ is None else [str(self.tuning_)]
         return "\n".join([*lines, f"seconds: {self.seconds_:.2f}"])

@@ -15,7 +15,6 @@ from shiftnp._io import aside
 from shiftnp._optional import import_optional
 from shiftnp._registry import choose
 from shiftnp.regressor import blocks, columns
-from shiftnp.regressor.box import unwrap
 from shiftnp.regressor.columns import Chunked, Columns, Kind
 from shiftnp.regressor.mixture import check_levels
 
@@ -55,7 +54,7 @@ def predict_grid(
 
     dims = list(names)
     coordinates: dict[str, Any] = {
-        name: (name, model._inputs.restore(j, p), model._inputs.attributes.get(name, {}))
+        name: (name, model._inputs.restore(j, p), model._inputs.about(j))
         for j, (name, p) in enumerate(zip(names, points, strict=True))
     }
     if model._flat:
@@ -121,10 +120,6 @@ def axis(model: Regressor, j: int, wanted: Any) -> Float[np.ndarray, " n"]:
     if isinstance(wanted, int | np.integer) and not isinstance(wanted, bool):
         if not len(known):
             raise ValueError(f"There are no observations: give the ends of {name!r} as {name}=(low, high, number).")
-        period = model._box.period[j]
-        known = known if period is None else unwrap(known, period)
-        if period is not None and np.ptp(known) > 0.9 * period:  # the whole circle, once
-            return _even(float(known.min()), float(known.min()) + period, int(wanted) + 1, name)[:-1]
         return _even(float(known.min()), float(known.max()), int(wanted), name)
     return points(wanted, name, kind)
 

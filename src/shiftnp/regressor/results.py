@@ -13,6 +13,7 @@ from shiftnp._io import aside
 from shiftnp._optional import import_optional
 from shiftnp.regressor.files import Targets
 from shiftnp.regressor.grid import POINTS, axis
+from shiftnp.regressor.times import in_utc, in_zone
 
 if TYPE_CHECKING:
     from shiftnp.regressor.estimator import Regressor
@@ -39,10 +40,12 @@ def grid_targets(model: Regressor, sizes: Sequence[int] = (), attributes: Mappin
         form = "x".join(["200"] * len(names))
         raise ValueError(f"A grid of {', '.join(names)} is written as {form}, got {'x'.join(map(str, sizes))}.")
     points = [model._inputs.restore(j, axis(model, j, n)) for j, n in enumerate(sizes)]
-    about = attributes or {}
-    like = xr.Dataset(coords={n: (n, p, about.get(n, {})) for n, p in zip(names, points, strict=True)})
+    about = {n: {**model._inputs.about(j), **(attributes or {}).get(n, {})} for j, n in enumerate(names)}
+    like = xr.Dataset(coords={n: (n, p, about[n]) for n, p in zip(names, points, strict=True)})
     mesh = np.meshgrid(*points, indexing="ij")
     rows = pd.DataFrame({name: values.ravel() for name, values in zip(names, mesh, strict=True)})
+    for j, name in enumerate(names):
+        rows[name] = in_zone(rows[name], model._inputs.zone(j))
     return Targets(rows, like, tuple(names))
 
 
@@ -98,7 +101,8 @@ def to_field(
         dims, shape, like = targets.dims, targets.shape, targets.like
     else:
         dims, shape = ("point",), (len(targets.rows),)
-        like = xr.Dataset(coords={n: ("point", targets.rows[n].to_numpy()) for n in targets.rows.columns})
+        about_x = {name: model._inputs.about(j) for j, name in enumerate(model._inputs.names)}
+        like = xr.Dataset(coords={n: ("point", in_utc(targets.rows[n]).to_numpy(), about_x[n]) for n in about_x})
     fields: dict[str, Any] = {}
     for output in outputs:
         units = dict(model._outputs.attributes.get(output, {}))
@@ -135,15 +139,12 @@ def to_field(
 
 
 def check_output(path: Path) -> None:
-    """Raises a ValueError if no result can be written under that name, before anything is computed."""
+    """Raises a ValueError if no result can be written under that name."""
     kind = path.suffix.lower()
     if kind not in (*TABLES, *FIELDS):
         raise ValueError(f"{path} must end in .csv, .tsv, .parquet, .nc or .zarr, by which its format is chosen.")
     if path.is_dir() and not (kind == ".zarr" and is_zarr(path)):
         raise ValueError(f"{path} is a folder that is no Zarr store: name another output.")
-    parent = next(folder for folder in path.absolute().parents if folder.exists())
-    if not parent.is_dir():
-        raise ValueError(f"{path} cannot be written, because {parent} is a file.")
 
 
 def is_zarr(path: Path) -> bool:

@@ -43,17 +43,20 @@ class SavedColumns:
     kinds: tuple[str, ...]
     given: bool
     attributes: dict[str, dict[str, Any]]
+    zones: tuple[str | None, ...] = ()
 
     @staticmethod
     def of(columns: Columns) -> SavedColumns:
         """Columns as plain data."""
-        return SavedColumns(columns.names, columns.kinds, columns.given, plain(columns.attributes))
+        return SavedColumns(columns.names, columns.kinds, columns.given, plain(columns.attributes), columns.zones)
 
     def columns(self) -> Columns:
         """The columns again."""
         if not all(kind in ("number", "date", "duration") for kind in self.kinds):
             raise ValueError(f"kinds of columns are unknown: {', '.join(self.kinds)}")
-        return Columns(self.names, self.kinds, self.given, self.attributes)  # type: ignore[arg-type]
+        if len(self.zones) not in (0, len(self.names)):
+            raise ValueError("time zones do not fit the columns")
+        return Columns(self.names, self.kinds, self.given, self.attributes, self.zones)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

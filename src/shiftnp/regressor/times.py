@@ -1,23 +1,28 @@
-"""Dates in columns of files: ISO text, 2024/01/31, year and month (2024-01), and whole numbers such as 20240131."""
+"""Dates in columns of files: ISO text, 2024/01/31, 31.01.2024, year and month (2024-01), whole numbers (20240131)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from shiftnp._optional import import_optional
+from shiftnp.regressor.columns import zone_of
 
 YEARS = (1000, 2999)
 """Years of dates that are written as whole numbers."""
 NAMED = re.compile(r"dat[eu]|time|month|day|yyyy|period|mois|monat", re.IGNORECASE)
 """Names of columns in which 202401 is a month. Six digits are too often something else."""
+LATE = re.compile(r"\s*(\d{1,2})([./])(\d{1,2})\2(\d{4})(?:[ T]+(\S.*))?")
+"""A date with the year at its end."""
 FORMS = {8: "%Y%m%d", 6: "%Y%m"}
 
 
 def parse_dates(column: Any, name: str, expected: bool = False) -> Any:
-    """A pandas column with its dates as datetime64 (UTC), or the column itself if it holds something else.
+    """A pandas column with its dates as datetime64, in UTC if they have a time zone, or the column itself if it holds
+    something else. Dates such as 03.04.2024 of which nothing says whether the day comes first raise a ValueError.
 
     Args:
         name: name of the column, which decides what six digits mean.
@@ -37,6 +42,9 @@ def parse_dates(column: Any, name: str, expected: bool = False) -> Any:
         text = pd.Series([str(int(v)) for v in values], index=there.index)
     else:
         text = there.astype(str).str.strip()
+        found = [LATE.fullmatch(value) for value in text]
+        if all(found):
+            text = pd.Series(_year_first([one.groups("") for one in found if one], text.iloc[0], name), text.index)
     digits = int(text.str.len().iloc[0])
     if text.str.fullmatch(rf"\d{{{digits}}}").all():
         if digits not in FORMS or not (digits == 8 or expected or NAMED.search(name)):
@@ -48,7 +56,31 @@ def parse_dates(column: Any, name: str, expected: bool = False) -> Any:
         return column
     else:
         try:
-            moments = pd.to_datetime(text.str.replace("/", "-"), format="ISO8601", utc=True).dt.tz_localize(None)
+            moments = pd.to_datetime(text.str.replace("/", "-"), format="ISO8601", utc=True)
         except (ValueError, OverflowError):
             return column
-    return moments.astype("datetime64[us]").reindex(column.index)
+        if zone_of(text) is None:
+            moments = moments.dt.tz_localize(None)
+    return moments.dt.as_unit("us").reindex(column.index)
+
+
+def in_utc(column: Any) -> Any:
+    """A pandas column with moments that have a time zone as those in UTC without one."""
+    return column if getattr(column.dtype, "tz", None) is None else column.dt.tz_convert("UTC").dt.tz_localize(None)
+
+
+def in_zone(column: Any, zone: str | None) -> Any:
+    """A pandas column of moments in UTC as those in a time zone; as it is without one."""
+    return column if zone is None else column.dt.tz_localize("UTC").dt.tz_convert(zone)
+
+
+def _year_first(parts: Sequence[Sequence[str]], example: str, name: str) -> list[str]:
+    """Dates with the year at their end as ISO text; the number that exceeds 12 somewhere is the day."""
+    first, second = (max(int(part[j]) for part in parts) for j in (0, 2))
+    if first <= 12 and second <= 12:
+        raise ValueError(
+            f"Column {name!r} has dates such as {example}, of which nothing says whether the day or the month comes "
+            "first: write them as 2017-07-16."
+        )
+    day, month = (0, 2) if first > 12 else (2, 0)
+    return [f"{p[3]}-{p[month].zfill(2)}-{p[day].zfill(2)}" + (f"T{p[4]}" if p[4] else "") for p in parts]

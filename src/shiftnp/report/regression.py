@@ -18,6 +18,7 @@ from shiftnp.regressor import Regressor
 from shiftnp.regressor.crossvalidation import PRETRAINED, Results, Scored, Suspicious
 from shiftnp.regressor.files import Observations, Targets
 from shiftnp.regressor.results import column
+from shiftnp.regressor.times import in_utc
 from shiftnp.report.page import Block, Cell, Heading, Items, Paragraph, Picture, Row, Table, checked, to_html
 
 
@@ -28,6 +29,11 @@ def predictions_of(model: Regressor, observations: Observations, targets: Target
         predicted: the table of `regressor.results.predict`, with the quantiles of `drawn_quantiles`.
     """
     names = model._inputs.names
+    at = {name: in_utc(targets.rows[name]).to_numpy() for name in names}
+    seen = {name: in_utc(observations.inputs[name]).to_numpy() for name in names}
+    for name, period in zip(names, model._box.period, strict=True):
+        if period is not None and seen[name].dtype.kind == "f":
+            seen[name] = images(seen[name], at[name], period)
     found = []
     for output in model._outputs.names:
         there = observations.outputs[output].notna().to_numpy()
@@ -40,9 +46,9 @@ def predictions_of(model: Regressor, observations: Observations, targets: Target
             Prediction(
                 names,
                 label(output, observations),
-                x={name: observations.inputs[name].to_numpy()[there] for name in names},
+                x={name: values[there] for name, values in seen.items()},
                 y=observations.outputs[output].to_numpy()[there],
-                at={name: targets.rows[name].to_numpy() for name in names},
+                at=at,
                 mean=statistic("mean"),
                 std=statistic("std"),
                 low=statistic("q0.05"),
@@ -53,6 +59,15 @@ def predictions_of(model: Regressor, observations: Observations, targets: Target
             )
         )
     return found
+
+
+def images(x: np.ndarray, at: np.ndarray, period: float) -> np.ndarray:
+    """Values of a periodic input, moved by whole periods where that puts them into the range of the targets."""
+    if not np.isfinite(at).any():
+        return x
+    low, high = np.nanmin(at), np.nanmax(at)
+    moved: np.ndarray = low + (x - low) % period
+    return np.where(((x < low) | (x > high)) & (moved <= high), moved, x)
 
 
 def drawn_quantiles(inputs: int) -> tuple[float, ...]:
@@ -188,7 +203,7 @@ def describe(one: Suspicious, observations: Observations) -> str:
     from shiftnp.plots.regression import show
 
     where = observations.inputs.iloc[one.row]
-    place = ", ".join(f"{name} {show(observations.inputs[name].to_numpy()[one.row])}" for name in where.index)
+    place = ", ".join(f"{name} {show(in_utc(observations.inputs[name]).to_numpy()[one.row])}" for name in where.index)
     what = "cell" if observations.grid is not None else "row"
     return (
         f"{what} {int(observations.places[one.row])} ({place}): {one.value:.5g}, where the others predict "

@@ -15,10 +15,14 @@ COMMON = tuple(sign * number for number in (99, 99.9, 999, 999.9, 9999, 9999.9, 
 """Fill values in common use."""
 
 FAR = 20  # robust standard deviations between a fill value and the nearest other value
+ABSURD = 100  # how much further than all others from the median an absurd value is
+FEW = 0.05  # largest fraction of absurd values
 
 
 def equals(values: Float[np.ndarray, "*any"], number: float) -> Bool[np.ndarray, "*any"]:
     """Mask of the values that equal `number`, up to the rounding of float32."""
+    if not np.isfinite(number):
+        return values == number
     with np.errstate(invalid="ignore", over="ignore"):
         return np.abs(values - number) <= 1e-6 * abs(number)
 
@@ -62,6 +66,20 @@ def suspect(values: Float[np.ndarray, "*any"]) -> tuple[float, int] | None:
 def missing_setting(number: float) -> str:
     """How a number is declared as missing, in Python and in commands."""
     return f"missing={number:g} (in `shiftnp train`: task.missing={number:g})"
+
+
+def absurd(values: Float[np.ndarray, " n"]) -> int | None:
+    """Index of a value that is at least 100 times as far from the median as all but a few others; None if there is
+    none. Heavy tails do not have such gaps."""
+    there = np.flatnonzero(np.isfinite(values))
+    if len(there) < 6:
+        return None
+    distance = np.abs(values[there] - np.median(values[there]))
+    farthest = int(distance.argmax())
+    near = distance[distance <= 0.5 * distance[farthest]]
+    few = len(there) - len(near) <= max(1, FEW * len(there))
+    reach = float(near.max(initial=0.0))
+    return int(there[farthest]) if few and 0 < ABSURD * reach < distance[farthest] else None
 
 
 def warn_of_fill_values(values: Float[np.ndarray, "*any"], what: str) -> None:

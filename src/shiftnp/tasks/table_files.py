@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gzip
 import lzma
@@ -23,6 +24,8 @@ from shiftnp.tasks.reading import listed, reading, shorten
 
 TEXT = ("csv", "tsv", "txt", "dat")
 """Suffixes of tables in text form."""
+THOUSANDS = r"[-+]?\d{1,3}(\.\d{3})+(,\d*)?"
+"""A number that may have points between groups of three digits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +58,35 @@ def read_frame(path: Path) -> Any:
     if any(f".{name}" in kind for name in TEXT):
         with reading(path, "a table in text form"):
             form = text_form(path)
-            return pd.read_csv(path, low_memory=False, skipinitialspace=True, **form._asdict())
+            try:
+                frame = pd.read_csv(path, low_memory=False, skipinitialspace=True, **form._asdict())
+            except pd.errors.EmptyDataError:
+                frame = None
+        if frame is None:
+            raise ValueError(f"{path} has no rows: it is empty.")
+        frame.attrs["decimal"] = form.decimal
+        return frame
     raise ValueError(
         f"{path} is neither .csv nor .tsv nor .parquet: convert it, or read it with pandas and give `frame`."
     )
+
+
+def check_points(frame: Any, names: Sequence[str], where: str) -> None:
+    """Raises a ValueError for columns with numbers such as 1.234 in a file with decimal commas, where the point may be
+    that of thousands."""
+    if frame.attrs.get("decimal") != ",":
+        return
+    for name in names:
+        if frame[name].dtype.kind in "fiubM":
+            continue
+        text = frame[name].dropna().astype(str).str.strip()
+        pointed = text[text.str.contains(".", regex=False)]
+        if len(pointed) and pointed.str.fullmatch(THOUSANDS).all():
+            example = shorten(pointed.iloc[0], 40)
+            raise ValueError(
+                f"Column {name!r} of {where} has {example}, which may be {example.replace('.', '')} or "
+                f"{example.replace('.', ',', 1)} in a file with decimal commas: write its numbers without points."
+            )
 
 
 class TextForm(NamedTuple):
@@ -79,10 +107,12 @@ def text_form(path: Path) -> TextForm:
     if path.suffix.lower() in (".zip", ".zst"):  # pandas unpacks them
         return TextForm(",", ".", 0, "utf-8-sig")
     try:
-        head.decode(errors="strict")
-        encoding = "utf-8-sig"
+        utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        encoding = "utf-16" if utf16 else "utf-8-sig"
+        head.decode("utf-16" if utf16 else "utf-8", errors="strict")
     except UnicodeDecodeError as error:
-        encoding = "utf-8-sig" if error.start > len(head) - 4 else "latin-1"  # a character may be cut at the end
+        if error.start <= len(head) - 4 and encoding != "utf-16":  # a character may be cut at the end
+            encoding = "latin-1"
     lines = head.decode(encoding, errors="replace").splitlines()
     skip = next((i for i, line in enumerate(lines) if not line.startswith("#")), 0)
     lines = [line for line in lines[skip : skip + 20] if line.strip()]
@@ -128,6 +158,7 @@ def read_table(
             raise ValueError(f"{where} has {count} columns called {name!r}: rename or drop all but one.")
     if not len(frame):
         raise ValueError(f"{where} has no rows.")
+    check_points(frame, (*inputs, *outputs), where)
     columns = [_numbers(frame[name], name, where) for name in inputs]
     x = mask(np.stack([values for values, _ in columns], -1), missing)
     y = mask(np.stack([_numbers(frame[name], name, where, dates=False)[0] for name in outputs], -1), missing)
