@@ -150,7 +150,7 @@ class Geometry:
             period = self.period_of(i)
             d = Geometry(None if period is None else (period,)).displacement(at_q, at_k, dtype)[..., 0]
             d = d if period is None else period / math.pi * torch.sin(d * (math.pi / period))
-            if torch.is_grad_enabled() or torch.compiler.is_exporting():
+            if d.requires_grad or torch.compiler.is_exporting():
                 total = d.square() if total is None else total + d.square()
             else:  # in place
                 total = d.square_() if total is None else total.addcmul_(d, d)
