@@ -2,7 +2,7 @@
 
     python benchmarks/regressor_speed.py      # on an idle machine; writes results/regressor-speed.json
 
-Noisy observations of a smooth function of two inputs, 200 targets. Regressor: median of three runs. The Gaussian
+Noisy observations of a smooth function of two inputs, 200 targets. Regressor: median of nine runs. The Gaussian
 process is `SingleGP` (Matern 5/2, three starts, float64), run once; with 5,000 observations it has one start and 50
 steps. `--keep-gp 5000` takes the Gaussian process with so many observations, which takes minutes, from the file.
 """
@@ -61,7 +61,7 @@ def main() -> None:
     ours(SIZES[0])  # loads the weights
     sizes: dict[str, Any] = {}
     for n in SIZES:
-        seconds = statistics.median(ours(n) for _ in range(3))
+        seconds = statistics.median(ours(n) for _ in range(9))
         gp = known[str(n)]["fitted GP"] if n in kept else gaussian_process(n)
         sizes[str(n)] = {"regressor": round(seconds, 3), "fitted GP": round(gp, 2), "ratio": round(gp / seconds, 1)}
         print(n, sizes[str(n)], flush=True)

@@ -656,34 +656,3 @@ def test_wrong_targets_and_levels(fitted):
     ):
         with pytest.raises(ValueError, match=message):
             call()
-
-
-@pytest.mark.parametrize("neighbours", [512, 16])
-def test_predictions_on_several_threads_are_those_on_one(neighbours):
-    x, y = observations()
-    found, before = [], torch.get_num_threads()
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            model = regressor(neighbours=neighbours).fit(x, y)
-            found.append(model.predict(XT, return_std=True))
-            assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
-    for one, several in zip(*found, strict=True):
-        same(one, several)
-
-
-def test_threads_pass_on_errors_and_have_no_gradients():
-    from shiftnp.regressor.threads import in_threads
-
-    cpu, before = torch.device("cpu"), torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        assert in_threads(lambda _: torch.is_grad_enabled(), [1, 2, 3], cpu) == [False] * 3
-        assert in_threads(lambda i: torch.get_num_threads() * i, [1, 2, 3], cpu) == [1, 2, 3]
-        with pytest.raises(ZeroDivisionError):
-            in_threads(lambda i: 1 / i, [1, 0], cpu)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)

@@ -11,7 +11,6 @@ from shiftnp.likelihoods import components_of
 from shiftnp.models import NeuralProcess
 from shiftnp.regressor.mixture import Mixture
 from shiftnp.regressor.standardise import moments
-from shiftnp.regressor.threads import in_threads
 from shiftnp.regressor.trend import fit_trend
 
 TOKENS = 1 << 11
@@ -56,19 +55,15 @@ def predict_rows(
         return Mixture(part.weight, part.means + level, torch.hypot(part.stds, doubt))
     device, dtype = next(model.parameters()).device, model.dtype
     mean, std = moments(yc, floor)
+    pieces = []
+    size = max(1, TOKENS // (xc.shape[1] + min(xt.shape[1], TARGETS)))
     y = ((yc - mean[:, None]) / std[:, None])[..., None]
-
-    def run(rows: slice) -> list[Tensor]:
-        x, z, t = (a[rows].to(device=device, dtype=dtype) for a in (xc, y, xt))
+    for i in range(0, len(xc), size):
+        x, z, t = (a[i : i + size].to(device=device, dtype=dtype) for a in (xc, y, xt))
         encoded = model.encode(x, z)
         # Without targets the chunk is empty, which gives a prediction of size zero.
         decoded = [components_of(model.decode(encoded, chunk)) for chunk in t.split(TARGETS, dim=1)]
-        return [torch.cat([part[field] for part in decoded], 1) for field in range(3)]
-
-    size = max(1, TOKENS // (xc.shape[1] + min(xt.shape[1], TARGETS)))
-    if device.type == "cpu":  # as many for each thread
-        size = min(size, -(-len(xc) // torch.get_num_threads()))
-    pieces = in_threads(run, [slice(i, i + size) for i in range(0, len(xc), size)], device)
+        pieces.append([torch.cat([part[field] for part in decoded], 1) for field in range(3)])
     weight, means, stds = (torch.cat([p[field] for p in pieces]).cpu().double() for field in range(3))
     means, stds = means[..., 0] * std[:, None, None] + mean[:, None, None], stds[..., 0] * std[:, None, None]
     return Mixture(weight / weight.sum(-1, keepdim=True), means, stds)

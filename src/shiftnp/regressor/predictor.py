@@ -16,7 +16,6 @@ from shiftnp.regressor.box import Box
 from shiftnp.regressor.mixture import Mixture
 from shiftnp.regressor.passes import predict_rows, tensor
 from shiftnp.regressor.scales import Scales, spread
-from shiftnp.regressor.threads import in_threads
 from shiftnp.regressor.tiles import CHUNK, Tiles
 
 FLOOR = 0.01
@@ -86,16 +85,10 @@ class Predictor:
         slots = int((weights > 0).sum(1).max())
         most = max(len(scale.factors) for scale in scales)
         result: Mixture | None = None
-        anchors = [int(anchor) for anchor in np.flatnonzero((weights > 0).any(0))]
-        targets_of = {anchor: np.flatnonzero(weights[:, anchor] > 0) for anchor in anchors}
-
-        def run(anchor: int) -> Mixture:
-            rows = self._rows(anchor, u[targets_of[anchor]], outputs, factors)
-            return predict_rows(self.model, *rows, floor, self.variants, degree)
-
-        parts = in_threads(run, anchors, next(self.model.parameters()).device)
-        for anchor, part in zip(anchors, parts, strict=True):
-            here = targets_of[anchor]
+        for anchor in map(int, np.flatnonzero((weights > 0).any(0))):
+            here = np.flatnonzero(weights[:, anchor] > 0)
+            rows = self._rows(anchor, u[here], outputs, factors)
+            part = predict_rows(self.model, *rows, floor, self.variants, degree)
             if result is None:  # padding has weight zero, mean zero and standard deviation one
                 shape = (len(scales), targets, slots, most, part.weight.shape[-1])
                 empty = torch.zeros(shape, dtype=torch.float64)

@@ -28,8 +28,8 @@ from shiftnp.regressor.passes import predict_rows, tensor
 from shiftnp.regressor.trend import explained
 
 FEW, THIN = 64, 224
-"""Number of held-out observations on which all candidates are compared, at least (twice as many with more than `MANY`
-observations), and of those to predict from, at most."""
+"""Number of held-out observations on which all candidates are compared, at least, and of those to predict from, at
+most."""
 STEP = 3 ** (1 / 3)
 """Ratio of neighbouring candidates, beyond the common factors and along single inputs."""
 FLOOR = 0.05
@@ -119,8 +119,7 @@ def search(
         middle = np.full((1, dx), factors[len(factors) // 2])
         return [Scales(middle, torch.ones(1, dtype=torch.float64)) for _ in range(outputs)]
     held_out = np.cumsum([len(fold.held_out) for fold in folds])
-    few = FEW if len(y) <= MANY else 2 * FEW
-    first = [fold.thin(THIN) for fold in folds[: int((held_out < few).sum()) + 1]]
+    first = [fold.thin(THIN) for fold in folds[: int((held_out < FEW).sum()) + 1]]
 
     def add(found: list[_Scored], candidates: list[Float[np.ndarray, "_ p"]]) -> list[_Scored]:
         return [f.join(m) for f, m in zip(found, score(model, first, y, candidates), strict=True)]
