@@ -74,7 +74,7 @@ def large() -> str:
 def table() -> str:
     """The table: what, how much, and the file that has it."""
     sets = read("zero-shot.json")["summary"]["all"]["coverage"]["regressor"].keys() - {"all"}
-    real = [name for name in sets if not name.startswith("gp-")]
+    real = [name for name in sets if not name.startswith(("gp-", "functions-"))]
     rows = [
         (f"{len(sets)} data sets, {len(real)} of them real, beside a GP fitted to each", accuracy(), "zero-shot.json"),
         ("fit and prediction, two inputs, against the GP", speed(), "regressor-speed.json"),
