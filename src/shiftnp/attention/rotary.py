@@ -177,9 +177,9 @@ class LocalityAttention(torch.autograd.Function):
             if width is None or distance is None:
                 scores = product(q[t], k[t].mT)
             else:
-                scores = q.new_empty(*q[t].shape[:3], k.shape[2])  # of torch's own layout it would be no view
+                scores = q.new_empty(*q[t].shape[:3], k.shape[2])  # of another layout `flatten` would copy it
                 torch.mul(width[t], distance[t, None], out=scores)
-                scores.view(-1, *scores.shape[2:]).baddbmm_(q[t].flatten(0, 1), k[t].flatten(0, 1).mT, beta=-1)
+                scores.flatten(0, 1).baddbmm_(q[t].flatten(0, 1), k[t].flatten(0, 1).mT, beta=-1)
             if pairs is not None:
                 scores.masked_fill_(~pairs[t, None], torch.finfo(q.dtype).min)
             alpha = torch.softmax(scores, -1, out=scores)
