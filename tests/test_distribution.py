@@ -19,7 +19,7 @@ def test_it_is_the_prediction(n):
     mean, std = model.predict(XT, return_std=True)
     found = [distribution(model, XT, output) for output in (0, 1)]
     same(np.stack([f.mean for f in found], 1), mean)
-    same(np.stack([f.std for f in found], 1), std)
+    same(np.stack([f.half_width for f in found], 1), std)
     truth = torch.linspace(-1, 1, len(XT), dtype=torch.float64)
     each = [float(f.log_prob(truth).mean()) for f in found]
     same(np.mean(each), model.log_likelihood(XT, np.stack([truth, truth], 1)))

@@ -90,7 +90,7 @@ def test_intervals_cover_withheld_observations(run):
 
 def test_the_gallery_is_complete():
     page = (ROOT / "docs/gallery.md").read_text()
-    assert len(EXAMPLES) == 10
+    assert len(EXAMPLES) == 11
     for path in EXAMPLES:
         assert f"(../examples/{path.name})" in page
         assert f"(gallery/{path.stem}.png)" in page
