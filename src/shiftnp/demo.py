@@ -131,7 +131,7 @@ def draw(curve: Data, on_curve: Mixture, field: Data, on_field: Mixture, path: P
         f"{PLACES} observations": seen,
         "truth": field.y,
         "predicted mean": on_field.mean.numpy(),
-        "predicted standard deviation": on_field.std.numpy(),
+        "predicted standard deviation": on_field.half_width.numpy(),
     }
     images = [
         draw_map(ax, title, field.x, values, limits) for ax, (title, values) in zip(axes, panels.items(), strict=True)
@@ -215,7 +215,10 @@ def main(arguments: list[str] | None = None) -> None:
         show(console, data, results + ([fitted] if fitted else []), units)
         drawn.append((data, prediction))
         there, _ = predict(data, args.weights, SHIFT)
-        change = float((there.mean - prediction.mean).abs().max()), float((there.std - prediction.std).abs().max())
+        change = (
+            float((there.mean - prediction.mean).abs().max()),
+            float((there.half_width - prediction.half_width).abs().max()),
+        )
         moved.append(f"{data.name} {max(change):.1g} {units}")
     if without:
         console.print(
