@@ -117,7 +117,7 @@ class Check:
         from rich.console import Console
 
         from shiftnp._progress import progress
-        from shiftnp.regressor import columns, pretrained
+        from shiftnp.regressor import checks, columns, pretrained
         from shiftnp.regressor.crossvalidation import (
             BLOCKS,
             LEAST,
@@ -138,7 +138,7 @@ class Check:
         if np.ptp(y) == 0:
             name = str(observations.outputs.columns[0])
             raise ValueError(f"{name!r} of {self.file} is {y[0]:g} everywhere: there is nothing to check.")
-        periods = columns.periods(period, table.columns)
+        periods = checks.periods(period, table.columns)
         pretrained(x.shape[1], self.weights)
         others, notes = rivals(periods, len(x))
         if len(x) > MOST:

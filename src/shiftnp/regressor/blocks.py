@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 
 from shiftnp._optional import import_optional
-from shiftnp.regressor import columns
+from shiftnp.regressor import checks, columns
 from shiftnp.regressor.columns import Chunked, Columns
 from shiftnp.regressor.predictor import Predictor
 
@@ -54,7 +54,9 @@ def _block(
     cells = [np.expand_dims(a, sorted(dims - set(some))) for a, some in zip(arrays, axes, strict=True)]
     shape = np.broadcast_shapes(*(a.shape for a in cells))
     with _ONE_THREAD():
-        found = predictor.statistics(columns.block_inputs(cells, known), levels)
+        targets = columns.read_block(cells, known)
+        checks.check_inputs(targets)
+        found = predictor.statistics(targets.values, levels)
     return found.reshape(len(found), *shape, found.shape[-1])
 
 

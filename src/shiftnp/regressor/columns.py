@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,8 +18,6 @@ from shiftnp._optional import import_optional
 from shiftnp._registry import choose
 
 Kind = Literal["number", "date", "duration"]
-LARGEST = 1e30
-"""No observation is as large as this; files use such numbers for missing values."""
 DAY = np.timedelta64(1, "D")
 COMPACT = re.compile(r"\d{8}")
 ZONED = re.compile(r"\d[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
@@ -226,17 +224,15 @@ def read_chunked(data: Any, what: str, known: Columns) -> Chunked:
     return Chunked(tuple(arrays), tuple(axes), known, like)
 
 
-def block_inputs(arrays: Sequence[np.ndarray], known: Columns, what: str = "X") -> Float[np.ndarray, "n dx"]:
-    """The rows of one block of `Chunked`, checked."""
+def read_block(arrays: Sequence[np.ndarray], known: Columns, what: str = "X") -> Table:
+    """The rows of one block of `Chunked`."""
     found = [
         numbers_of(a.ravel(), f"{n!r} of {what}")
         for a, n in zip(np.broadcast_arrays(*arrays), known.names, strict=True)
     ]
     columns = replace(known, kinds=tuple(kind for _, kind in found))
     _match(columns, known, what)
-    table = Table(np.stack([v for v, _ in found], -1), columns)
-    check_inputs(table, what)
-    return table.values
+    return Table(np.stack([v for v, _ in found], -1), columns)
 
 
 def _match(columns: Columns, known: Columns, what: str) -> None:
@@ -370,137 +366,3 @@ def _dates(values: np.ndarray, what: str) -> Float[np.ndarray, " n"]:
             f"{what} must hold numbers or dates (such as 2024-01-31), has {str(example)[:40]!r}: convert it first."
         ) from error
     return numbers_of(moments, what)[0]
-
-
-# --- checks ----------------------------------------------------------------------------------------------------------
-
-
-def check_inputs(table: Table, what: str = "X") -> None:
-    """Raises a ValueError for inputs that are missing or infinite."""
-    for name, values in zip(table.columns.names, table.values.T, strict=True):
-        if np.isnan(values).any():
-            raise ValueError(
-                f"{what} contains NaN: {name!r} is missing in {np.isnan(values).sum()} of {len(values)} rows: drop or "
-                "fill them."
-            )
-        _check_size(values, f"{name!r} of {what}")
-
-
-def check_outputs(table: Table) -> None:
-    """Raises a ValueError for infinite outputs, and warns of numbers that look like fill values or are absurd."""
-    for name, values in zip(table.columns.names, table.values.T, strict=True):
-        _check_size(values, f"{name!r} of y")
-        there = values[~np.isnan(values)]
-        if not len(there):
-            continue
-        low, middle, high = np.quantile(there, (0.25, 0.5, 0.75))
-        if np.abs(there - middle).max() <= 10 * (high - low):
-            continue
-        import warnings
-
-        from shiftnp.tasks.fill_values import absurd, suspect
-
-        if (found := suspect(there)) is not None:
-            warnings.warn(
-                f"{name!r} of y is {found[0]:g} in {found[1]} places, far from all other values, which looks like "
-                "a fill value: replace it by NaN.",
-                stacklevel=4,
-            )
-        elif (row := absurd(values)) is not None:
-            warnings.warn(
-                f"{name!r} of y is {values[row]:.9g} in row {row}, which is absurdly far from all other values and "
-                "ruins predictions: correct it, or replace it by NaN.",
-                stacklevel=4,
-            )
-
-
-def _check_size(values: Float[np.ndarray, " n"], what: str) -> None:
-    bad = np.abs(values) >= LARGEST
-    if bad.any():
-        row = int(bad.argmax())
-        raise ValueError(f"{what} contains infinity or a number too large ({values[row]:g} in row {row}): check it.")
-
-
-def periods(period: Any, columns: Columns) -> tuple[float | None, ...]:
-    """The period of each input, from a mapping of names or positions, or from one number for a single input."""
-    if period is None:
-        return (None,) * len(columns.names)
-    if not isinstance(period, Mapping):
-        if len(columns.names) > 1:
-            raise ValueError(f"period must name its input, for instance {{{columns.names[0]!r}: 360}}, got {period!r}.")
-        period = {0: period}
-    found: list[float | None] = [None] * len(columns.names)
-    for key, value in period.items():
-        if isinstance(key, str):
-            j = choose(key, {name: i for i, name in enumerate(columns.names)}, "input")
-        elif isinstance(key, int) and -len(found) <= key < len(found):
-            j = key
-        else:
-            raise ValueError(f"period must name inputs or their positions, got {key!r} for {len(found)} inputs.")
-        found[j] = _period(value, columns.kinds[j])
-    return tuple(found)
-
-
-def _period(value: Any, kind: Kind) -> float:
-    if kind != "number" and not isinstance(value, int | float):
-        value = np.timedelta64(value) / DAY  # also of datetime.timedelta and pandas.Timedelta
-    if not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ValueError(f"A period must be a positive number (of dates: of days), got {value!r}.")
-    return float(value)
-
-
-# --- results ---------------------------------------------------------------------------------------------------------
-
-
-def like(values: Any, targets: Table | Chunked, outputs: Columns, flat: bool) -> Any:
-    """Values `[n, k]` at targets in the form of the targets: numpy, a pandas Series or DataFrame, an xarray DataArray.
-    Those at `Chunked` targets are a dask array `[*shape, k]`.
-
-    Args:
-        flat: whether there is one output, without a dimension of its own.
-    """
-    names = outputs.names
-    if targets.like is None:
-        return values[:, 0] if flat else values
-    if is_xarray(targets.like):
-        cells = values.reshape(*targets.like.shape, len(names))
-        fields = [targets.like.copy(data=cells[..., o]) for o in range(len(names))]
-        if flat:
-            return fields[0].rename(names[0]).assign_attrs(outputs.attributes.get(names[0], {}))
-        xr = loaded("xarray")
-        return xr.concat(fields, xr.IndexVariable("output", list(names)))
-    pd = loaded("pandas")
-    if flat:
-        return pd.Series(values[:, 0], index=targets.like, name=names[0])
-    return pd.DataFrame(values, index=targets.like, columns=list(names))
-
-
-def join(parts: Sequence[Any], values: Sequence[float], name: str) -> Any:
-    """Several results in the form of pandas or xarray as one: columns, or a new last dimension, with these values."""
-    if is_xarray(parts[0]):
-        xr = loaded("xarray")
-        return xr.concat(parts, xr.IndexVariable(name, list(values))).transpose(..., name)
-    pd = loaded("pandas")
-    if parts[0].ndim == 1:
-        return pd.concat([part.rename(value) for part, value in zip(parts, values, strict=True)], axis=1)
-    return pd.concat(dict(zip(values, parts, strict=True)), axis=1).swaplevel(axis=1)[list(parts[0].columns)]
-
-
-def frame(
-    values: Float[np.ndarray, "s n k"], statistics: Sequence[str], targets: Table, names: Sequence[str], flat: bool
-) -> Any:
-    """Statistics at targets as a DataFrame; for several outputs with the output's name before each statistic."""
-    pd = import_optional("pandas", "A table of predictions")
-    index = targets.like if is_pandas_index(targets.like) else None
-    cells = {
-        statistic if flat else f"{output} {statistic}": values[i, :, j]
-        for j, output in enumerate(names)
-        for i, statistic in enumerate(statistics)
-    }
-    return pd.DataFrame(cells, index=index)
-
-
-def is_pandas_index(index: Any) -> bool:
-    """Whether an object is a pandas index."""
-    pd = loaded("pandas")
-    return pd is not None and isinstance(index, pd.Index)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from shiftnp.models import NeuralProcess
-from shiftnp.regressor import blocks, columns, finetune, grid, saving, weights
+from shiftnp.regressor import blocks, checks, columns, containers, finetune, grid, saving, weights
 from shiftnp.regressor.base import Estimator, not_fitted
 from shiftnp.regressor.box import Box
 from shiftnp.regressor.calibration import Scores, scores, spread_factor
@@ -131,7 +131,7 @@ class Regressor(Estimator):
         model = weights.load(folder, self.device or "cpu", DTYPES[self.dtype])
         if model.dx != dx:
             raise ValueError(f"The weights in {folder} are for {model.dx} inputs, and X has {dx}.")
-        period = columns.periods(self.period, inputs.columns)
+        period = checks.periods(self.period, inputs.columns)
         self.n_features_in_ = dx
         if inputs.columns.given:
             self.feature_names_in_ = np.array(inputs.columns.names, dtype=object)
@@ -183,8 +183,8 @@ class Regressor(Estimator):
             )
         if len(inputs.values) != len(outputs.values):
             raise ValueError(f"X has {len(inputs.values)} rows and y has {len(outputs.values)}: they must be as many.")
-        columns.check_inputs(inputs)
-        columns.check_outputs(outputs)
+        checks.check_inputs(inputs)
+        checks.check_outputs(outputs)
         return inputs, outputs
 
     def _check_arguments(self) -> Float[np.ndarray, " s"]:
@@ -296,14 +296,15 @@ class Regressor(Estimator):
         if targets.like is None:
             stacked = np.moveaxis(values, 0, -1)
             return stacked[:, 0] if self._flat else stacked
-        return columns.join([self._like(v, targets) for v in values], levels, "quantile")
+        return containers.join([self._like(v, targets) for v in values], levels, "quantile")
 
     def predict_table(self, X: Any, quantiles: Sequence[float] = (0.05, 0.95), *, groups: Any = None) -> Any:
         """Mean, standard deviation and quantiles as a pandas DataFrame with the columns `mean`, `std`, `q0.05`, ...;
         for several outputs with the output's name before each (`zinc mean`)."""
         levels, targets = check_levels(quantiles), self._targets(X)
         names = ["mean", "std", *(f"q{level:g}" for level in levels)]
-        return columns.frame(self._statistics(targets, levels, groups), names, targets, self._outputs.names, self._flat)
+        found = self._statistics(targets, levels, groups)
+        return containers.frame(found, names, targets, self._outputs.names, self._flat)
 
     def predict_grid(
         self, quantiles: Sequence[float] = (), *, chunks: Any = None, out: Path | str | None = None, **axes: Any
@@ -442,7 +443,7 @@ class Regressor(Estimator):
         if chunked and columns.is_chunked(X):
             return columns.read_chunked(X, "X", self._inputs)
         targets = columns.read(X, "X", "x", self._inputs)
-        columns.check_inputs(targets)
+        checks.check_inputs(targets)
         return targets
 
     def _truth(self, X: Any, y: Any) -> tuple[Table, Float[Tensor, "n k"]]:
@@ -490,7 +491,7 @@ class Regressor(Estimator):
                     yield some[rows], prediction
 
     def _like(self, values: Any, targets: Table | Chunked) -> Any:
-        return columns.like(values, targets, self._outputs, self._flat)
+        return containers.like(values, targets, self._outputs, self._flat)
 
     _model: NeuralProcess
     _inputs: Columns

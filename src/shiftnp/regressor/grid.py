@@ -14,7 +14,7 @@ import shiftnp
 from shiftnp._io import aside
 from shiftnp._optional import import_optional
 from shiftnp._registry import choose
-from shiftnp.regressor import blocks, columns
+from shiftnp.regressor import blocks, checks, columns
 from shiftnp.regressor.columns import Chunked, Columns, Kind
 from shiftnp.regressor.mixture import check_levels
 
@@ -136,5 +136,5 @@ def points(values: Any, name: str, kind: str) -> Float[np.ndarray, " n"]:
     table = columns.read(values, f"the grid along {name}", "x")
     if table.values.shape[1] != 1 or table.columns.kinds[0] != kind:
         raise ValueError(f"The grid along {name!r} must be a list of {kind}s or their number, got {values!r}.")
-    columns.check_inputs(table, f"the grid along {name}")
+    checks.check_inputs(table, f"the grid along {name}")
     return table.values[:, 0]
