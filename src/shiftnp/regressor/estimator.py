@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from shiftnp.regressor.groups import Groups, by_group, read_labels, select
 from shiftnp.regressor.mixture import Mixture, check_levels
 from shiftnp.regressor.predictor import Predictor
 from shiftnp.regressor.scales import MANY, Scales, search
+from shiftnp.regressor.summary import summary
 from shiftnp.regressor.tiles import Tiles
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -381,39 +382,7 @@ class Regressor(Estimator):
         """Five lines: points, scales found, cross-validated CRPS, coverage, seconds; a sixth about fine-tuning, after
         which scores are those at held-out stations of held-out groups."""
         self._check_fitted()
-        k = len(self._outputs.names)
-        left_out = f"; {self.dropped_} without any output left out" if self.dropped_ else ""
-        lines = [
-            f"points: {len(self._x)} ({', '.join(self._inputs.names)} -> {', '.join(self._outputs.names)}){left_out}"
-        ]
-
-        def each(show: Callable[[int], str]) -> str:
-            return "; ".join((f"{self._outputs.names[o]} " if k > 1 else "") + show(o) for o in range(k))
-
-        def factors(o: int) -> str:
-            found = ", ".join(
-                f"{name} x{f:.2f}" for name, f in zip(self._inputs.names, self.scales_[o].typical, strict=True)
-            )
-            mixed, trend = len(self.scales_[o].weights), ("", "linear trend", "quadratic trend")[self.scales_[o].trend]
-            notes = ", ".join(([f"mixture of {mixed}"] if mixed > 1 else []) + ([trend] if trend else []))
-            return found + (f" ({notes})" if notes else "")
-
-        lines.append(f"scales: {each(factors)}")
-        if self.scores_ is None:
-            lines += ["cross-validated CRPS: unknown, too few observations", "90 % intervals cover: unknown"]
-        else:
-            found = self.scores_
-            lines.append(
-                "cross-validated CRPS: "
-                + each(lambda o: f"{found[o].crps:.4g} (log-likelihood {found[o].log_likelihood:.4g})")
-            )
-            lines.append(
-                "90 % intervals cover: "
-                + each(lambda o: f"{found[o].coverage:.0%} of {found[o].held_out}")
-                + (f" (spread {each(lambda o: f'x{self.spread_factors_[o]:.2f}')})" if self.calibrate else "")
-            )
-        lines += [] if self.tuning_ is None else [str(self.tuning_)]
-        return "\n".join([*lines, f"seconds: {self.seconds_:.2f}"])
+        return summary(self)
 
     # --- files ---------------------------------------------------------------------------------------------------
 
