@@ -37,7 +37,7 @@ def weights(dx: int) -> Path:
 
 def regressor(dx: int = 2, **arguments) -> Regressor:
     return Regressor(
-        **{"weights": weights(dx), "dtype": "float64", "scales": 3, "folds": 4, "variants": 2, **arguments}
+        **{"weights": weights(dx), "dtype": "float64", "scales": 3, "folds": 4, "variants": 2, "gp": False, **arguments}
     )
 
 

@@ -23,6 +23,7 @@ from shiftnp.regressor.groups import Groups, by_group, read_labels, select
 from shiftnp.regressor.mixture import Mixture, check_levels
 from shiftnp.regressor.predictor import Predictor
 from shiftnp.regressor.scales import MANY, Scales, search
+from shiftnp.regressor.stacking import add_process
 from shiftnp.regressor.summary import summary
 from shiftnp.regressor.tiles import Tiles
 
@@ -35,8 +36,8 @@ class Regressor(Estimator):
     """Predicts a function of one to three inputs, with uncertainty, from scattered observations of one data set.
 
     A transformer neural process that was trained on a broad range of functions predicts without any training. `fit`
-    only stores the observations and chooses, by cross-validation, the scale of each input and a factor of the spread.
-    The interface is that of scikit-learn's regressors.
+    only stores the observations and chooses, by cross-validation, the scale of each input, the share of a Gaussian
+    process and a factor of the spread. The interface is that of scikit-learn's regressors.
 
     Predictions do not change if all inputs are shifted, if rows are reordered, or if targets are split into several
     calls; they scale with the outputs. With more observations than `neighbours`, a target is predicted from the
@@ -56,6 +57,9 @@ class Regressor(Estimator):
         trend: for one input that does not wrap: whether a linear or quadratic trend is removed before a prediction and
             added to it, if that is better for held-out observations. Beyond the data the trend goes on in a straight
             line, and the spread grows.
+        gp: whether a Gaussian process, with a Matern 5/2 kernel that is fitted to the data, gets a share of the
+            predictions, as large as is best for held-out observations: none for most data, nearly all for functions
+            that are very smooth and free of noise. Not with a period or groups.
         neighbours: number of observations that a prediction uses, at most.
         variants: 1, 2 or 4: predictions are averaged over as many variants of the data, with inputs or outputs
             reflected and inputs exchanged. Better, and slower in proportion; always 1 with more observations than
@@ -83,6 +87,7 @@ class Regressor(Estimator):
         folds: int = 8,
         scales: int | Sequence[float] = 7,
         trend: bool = True,
+        gp: bool = True,
         neighbours: int = 512,
         variants: int = 1,
         weights: str | Path | None = None,
@@ -95,6 +100,7 @@ class Regressor(Estimator):
         self.folds = folds
         self.scales = scales
         self.trend = trend
+        self.gp = gp
         self.neighbours = neighbours
         self.variants = variants
         self.weights = weights
@@ -224,6 +230,9 @@ class Regressor(Estimator):
             factors = factors[::2]
         trend = self.trend and self._box.period == (None,)
         found = search(self._model, folds, self._y, factors, self._variants, trend)
+        if self.gp and not any(self._box.period):
+            u, seed = self._box.coordinates(self._x), self.seed
+            found = [add_process(scale, folds, u, y, seed) for scale, y in zip(found, self._y.T, strict=True)]
         spreads, results = [1.0] * len(found), []
         for o, scale in enumerate(found):
             if scale.held_out is None or scale.y is None:

@@ -45,6 +45,12 @@ class Mixture(NamedTuple):
         mean, factor = self.mean[..., None], factor[..., None]
         return Mixture(self.weight, mean + factor * (self.means - mean), factor * self.stds)
 
+    def join(self, other: Mixture, share: Float[Tensor, "*#any"]) -> Mixture:
+        """The mixture of this and another one, which gets the given share of the weight."""
+        share = share[..., None]
+        weight = torch.cat([self.weight * (1 - share), other.weight * share], -1)
+        return Mixture(weight, torch.cat([self.means, other.means], -1), torch.cat([self.stds, other.stds], -1))
+
     def log_prob(self, y: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
         """Log density at `y`."""
         z = (y[..., None] - self.means) / self.stds

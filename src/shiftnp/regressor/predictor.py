@@ -69,7 +69,7 @@ class Predictor:
             yield rows, self._predict(u[rows]).spread(spreads)
 
     def _predict(self, u: Float[np.ndarray, "m dx"]) -> Mixture:
-        """The mixture over anchors and scales at coordinates, `[k, m]`, before calibration."""
+        """The mixture over anchors, scales and Gaussian processes at coordinates, `[k, m]`, before calibration."""
         tiles, scales, known, targets = self.tiles, self.scales, self.known, len(u)
         outputs = np.repeat(known, [len(scales[o].factors) for o in known]).astype(int)
         if not len(outputs):
@@ -83,7 +83,7 @@ class Predictor:
         weights = tiles.weights(u)
         taken = np.zeros(targets, int)
         slots = int((weights > 0).sum(1).max())
-        most = max(len(scale.factors) for scale in scales)
+        most = max(len(scale.factors) + (scale.process is not None) for scale in scales)
         result: Mixture | None = None
         for anchor in map(int, np.flatnonzero((weights > 0).any(0))):
             here = np.flatnonzero(weights[:, anchor] > 0)
@@ -97,11 +97,17 @@ class Predictor:
             share = tensor(weights[here, anchor])[:, None]
             row = 0
             for o in known:
-                for s, weight in enumerate(scales[o].weights):
+                for s, weight in enumerate(scales[o].weights * (1 - scales[o].share)):
                     result.weight[o, at, slot, s] = part.weight[row] * share * weight
                     result.means[o, at, slot, s] = part.means[row]
                     result.stds[o, at, slot, s] = part.stds[row]
                     row += 1
+                process = scales[o].process
+                if process is not None:
+                    xc, yc, xt = self._rows(anchor, u[here], np.array([o]), np.ones((1, u.shape[1])))
+                    mean, std = process.predict(xc[0], yc[0], xt[0])
+                    result.weight[o, at, slot, -1, 0] = share[:, 0] * scales[o].share
+                    result.means[o, at, slot, -1, 0], result.stds[o, at, slot, -1, 0] = mean, std
             taken[here] += 1
         assert result is not None
         result = Mixture(*(part.flatten(2) for part in result))
@@ -114,26 +120,41 @@ class Predictor:
         """`n` functions at the targets, noise included, with a single anchor; outputs are independent of each other.
 
         Targets are drawn one after the other, each added to the observations of the next. Every function has one of the
-        scales, drawn by their weights, and its own order of targets.
+        scales, drawn by their weights, and its own order of targets; or it is one of the Gaussian process.
         """
         u = self.box.coordinates(x)
         result = torch.empty(n, len(u), len(self.scales), dtype=torch.float64)
-        known, floor = self.known, torch.zeros(n, dtype=torch.float64)
         for o, scale in enumerate(self.scales):
-            if o not in known:
+            if o not in self.known:
                 result[..., o] = torch.randn(n, len(u), generator=generator, dtype=torch.float64)
                 continue
-            pick = torch.multinomial(scale.weights, n, replacement=True, generator=generator)
-            xc, yc, xt = self._rows(0, u, np.full(n, o), scale.factors[pick.numpy()])
-            degree = torch.from_numpy(scale.degrees)[pick]
-            order = torch.rand(n, len(u), generator=generator).argsort(1)
-            factor = torch.tensor([self.spreads[o]], dtype=torch.float64)
-            for some in order.split(-(-len(u) // STEPS), dim=1):
-                at = xt.take_along_dim(some[..., None], 1)
-                prediction = predict_rows(self.model, xc, yc, at, floor, self.variants, degree)
-                drawn = prediction.spread(factor).sample(1, generator)[0]
-                result[..., o].scatter_(1, some, drawn)
-                xc, yc = torch.cat([xc, at], 1), torch.cat([yc, drawn], 1)
+            smooth = torch.zeros(n, dtype=torch.bool)
+            if scale.process is not None:
+                smooth = torch.rand(n, generator=generator) < scale.share
+                xc, yc, xt = self._rows(0, u, np.array([o]), np.ones((1, u.shape[1])))
+                rows = xc[0], yc[0], xt[0]
+                result[smooth, :, o] = scale.process.sample(*rows, int(smooth.sum()), self.spreads[o], generator)
+            result[~smooth, :, o] = self._sample_network(o, u, int((~smooth).sum()), generator)
+        return result
+
+    def _sample_network(
+        self, o: int, u: Float[np.ndarray, "m dx"], n: int, generator: torch.Generator
+    ) -> Float[Tensor, "functions m"]:
+        """`n` functions of one output, from the network, at coordinates."""
+        scale, result = self.scales[o], torch.empty(n, len(u), dtype=torch.float64)
+        if not n:
+            return result
+        pick = torch.multinomial(scale.weights, n, replacement=True, generator=generator)
+        xc, yc, xt = self._rows(0, u, np.full(n, o), scale.factors[pick.numpy()])
+        degree = torch.from_numpy(scale.degrees)[pick]
+        order = torch.rand(n, len(u), generator=generator).argsort(1)
+        factor, floor = torch.tensor([self.spreads[o]], dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
+        for some in order.split(-(-len(u) // STEPS), dim=1):
+            at = xt.take_along_dim(some[..., None], 1)
+            prediction = predict_rows(self.model, xc, yc, at, floor, self.variants, degree)
+            drawn = prediction.spread(factor).sample(1, generator)[0]
+            result.scatter_(1, some, drawn)
+            xc, yc = torch.cat([xc, at], 1), torch.cat([yc, drawn], 1)
         return result
 
     def _rows(

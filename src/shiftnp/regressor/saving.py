@@ -24,6 +24,7 @@ from shiftnp.regressor.calibration import Scores
 from shiftnp.regressor.columns import Columns
 from shiftnp.regressor.finetune import Tuning
 from shiftnp.regressor.groups import Groups
+from shiftnp.regressor.process import Process
 from shiftnp.regressor.scales import Scales
 from shiftnp.runs.tensors import read_tensors, write_tensors
 
@@ -60,14 +61,48 @@ class SavedColumns:
 
 
 @dataclass(frozen=True)
+class SavedProcess:
+    """`Process` as plain data, and its share of predictions."""
+
+    rates: tuple[float, ...]
+    noise: float
+    share: float
+
+
+@dataclass(frozen=True)
 class SavedScales:
-    """Factors and weights of the scales of one output, the factor of its spread, and degrees of trends, which files of
-    earlier versions do not have."""
+    """Factors and weights of the scales of one output and the factor of its spread; degrees of trends and the Gaussian
+    process, which files of earlier versions do not have."""
 
     factors: tuple[tuple[float, ...], ...]
     weights: tuple[float, ...]
     spread: float
     degrees: tuple[int, ...] = ()
+    process: SavedProcess | None = None
+
+    @staticmethod
+    def of(scales: Scales, spread: float) -> SavedScales:
+        """Scales as plain data."""
+        found = scales.process
+        return SavedScales(
+            tuple(map(tuple, scales.factors.tolist())),
+            tuple(scales.weights.tolist()),
+            spread,
+            tuple(scales.degrees.tolist()),
+            found and SavedProcess(tuple(found.rates.tolist()), found.noise, scales.share),
+        )
+
+    def scales(self) -> Scales:
+        """The scales again."""
+        degrees, found = self.degrees or (0,) * len(self.factors), self.process
+        if not len(self.factors) == len(self.weights) == len(degrees):
+            raise ValueError("factors, weights and degrees of scales differ in number")
+        weights, inputs = torch.tensor(self.weights, dtype=torch.float64), np.array(self.factors)
+        if found is None:
+            return Scales(inputs, weights, np.array(degrees))
+        if len(found.rates) != inputs.shape[1]:
+            raise ValueError("the Gaussian process does not fit the inputs")
+        return Scales(inputs, weights, np.array(degrees), Process(np.array(found.rates), found.noise), found.share)
 
 
 @dataclass(frozen=True)
@@ -128,10 +163,7 @@ def save(model: Regressor, folder: Path) -> None:
         model._box.centre,
         model._box.unit,
         model._box.period,
-        tuple(
-            SavedScales(tuple(map(tuple, s.factors.tolist())), tuple(s.weights.tolist()), f, tuple(s.degrees.tolist()))
-            for s, f in zip(model.scales_, model.spread_factors_, strict=True)
-        ),
+        tuple(SavedScales.of(s, f) for s, f in zip(model.scales_, model.spread_factors_, strict=True)),
         None if model.scores_ is None else tuple(map(SavedScores.of, model.scores_)),
         model.dropped_,
         model.seconds_,
@@ -175,16 +207,7 @@ def load(cls: type[Regressor], folder: Path) -> Regressor:
         model = cls(**saved.parameters, period=period or None, weights=str(folder / WEIGHTS))
         model._check_arguments()
         model._inputs, model._outputs = saved.inputs.columns(), saved.outputs.columns()
-        model.scales_ = [
-            Scales(
-                np.array(s.factors),
-                torch.tensor(s.weights, dtype=torch.float64),
-                np.array(s.degrees or [0] * len(s.factors)),
-            )
-            for s in saved.scales
-        ]
-        if any(not len(s.factors) == len(s.weights) == len(s.degrees) for s in model.scales_):
-            raise ValueError("factors, weights and degrees of scales differ in number")
+        model.scales_ = [s.scales() for s in saved.scales]
         model.scores_ = None if saved.scores is None else [s.scores() for s in saved.scores]
     except (ValueError, LookupError, TypeError, OSError, RecursionError) as error:
         raise ValueError(f"{folder} is damaged or of another version of shiftnp ({first_line(error)}).") from error

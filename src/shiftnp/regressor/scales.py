@@ -13,7 +13,7 @@ In arrays a candidate is a row: the factor of each input, then the degree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from shiftnp.models import NeuralProcess
 from shiftnp.regressor.folds import Fold
 from shiftnp.regressor.mixture import Mixture, combine
 from shiftnp.regressor.passes import predict_rows, tensor
+from shiftnp.regressor.process import Process
 from shiftnp.regressor.trend import explained
 
 FEW, THIN = 64, 224
@@ -47,17 +48,22 @@ MOSTLY = 0.5
 
 @dataclass
 class Scales:
-    """Candidates of one output: factors, degrees of trends, weights, and predictions of the held-out observations."""
+    """Candidates of one output: factors, degrees of trends, weights, and predictions of the held-out observations.
+
+    A Gaussian process may have a share of the predictions, see `stacking.py`; weights are then those of the rest.
+    """
 
     factors: Float[np.ndarray, "s dx"]
     weights: Float[Tensor, " s"]
     degrees: Int[np.ndarray, " s"] = field(default_factory=lambda: np.zeros(1, int))
+    process: Process | None = None
+    share: float = 0.0
     held_out: Mixture | None = field(default=None, repr=False)  # [h], of the weighted candidates
     y: Float[Tensor, " h"] | None = field(default=None, repr=False)
 
     def plain(self) -> Scales:
-        """Factors, weights and degrees alone."""
-        return Scales(self.factors, self.weights, self.degrees)
+        """The candidates alone, without held-out observations."""
+        return replace(self, held_out=None, y=None)
 
     @property
     def typical(self) -> Float[np.ndarray, " dx"]:
@@ -255,4 +261,4 @@ def weigh(found: _Scored, y: Float[Tensor, " h"]) -> Scales:
     joint = combine(parts, weights.expand(len(y), -1))
     kept = found.candidates[order.numpy()]
     held_out = Mixture(*(part[there] for part in joint))
-    return Scales(kept[:, :-1], weights, kept[:, -1].astype(int), held_out, y[there])
+    return Scales(kept[:, :-1], weights, kept[:, -1].astype(int), held_out=held_out, y=y[there])

@@ -24,8 +24,10 @@ def summary(model: Regressor) -> str:
         found = ", ".join(
             f"{name} x{f:.2f}" for name, f in zip(model._inputs.names, model.scales_[o].typical, strict=True)
         )
-        mixed, trend = len(model.scales_[o].weights), ("", "linear trend", "quadratic trend")[model.scales_[o].trend]
-        notes = ", ".join(([f"mixture of {mixed}"] if mixed > 1 else []) + ([trend] if trend else []))
+        scale = model.scales_[o]
+        mixed, trend = len(scale.weights), ("", "linear trend", "quadratic trend")[scale.trend]
+        process = f"{scale.share:.0%} Gaussian process" if scale.process else ""
+        notes = ", ".join(filter(None, (f"mixture of {mixed}" if mixed > 1 else "", trend, process)))
         return found + (f" ({notes})" if notes else "")
 
     lines.append(f"scales: {each(factors)}")

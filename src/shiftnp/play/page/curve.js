@@ -251,7 +251,7 @@ export class Curve {
       `x = np.array([${x.join(", ")}])`,
       `y = np.array([${y.join(", ")}])`,
       "# The scale of x is that of the playground; Regressor() chooses it by cross-validation.",
-      `model = Regressor(scales=[${factor}], calibrate=False).fit(x[:, None], y)`,
+      `model = Regressor(scales=[${factor}], calibrate=False, gp=False).fit(x[:, None], y)`,
       `grid = np.linspace(${X[0]}, ${X[1]}, ${TARGETS})[:, None]`,
       "mean = model.predict(grid)",
       "bands = model.predict_quantiles(grid, (0.05, 0.25, 0.75, 0.95))",

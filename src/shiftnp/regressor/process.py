@@ -1,0 +1,177 @@
+"""A Gaussian process with a Matern 5/2 kernel and one length-scale per input.
+
+Length-scales and noise are fitted once, to at most `MOST` observations, by the marginal likelihood with a weak prior;
+level and variance of the function have a closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from shiftnp.regressor.passes import tensor
+
+MOST, LEAST = 256, 12
+"""Observations that the parameters are fitted to: half of them around one of them, so that short length-scales are
+seen, the rest anywhere. With fewer than `LEAST` there is no process."""
+JITTER = 1e-10
+"""Added to the noise."""
+FEW = 128
+"""Observations on which starts of the optimiser are compared, at most."""
+STARTS = [(rate, noise) for rate in (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0) for noise in (-7.0, -4.0, -1.0)]
+"""Logarithms of inverse length-scale and noise to start from; the best is improved."""
+PRIOR = ((0.0, 3.0), (-4.0, 4.0))
+"""Mean and standard deviation of the logarithms of inverse length-scales, and of the noise."""
+STEPS, LONGEST, CLOSE = 25, 2.0, 0.005
+"""Steps of the optimiser at most, length of a step at most, and gain of log-likelihood after which it ends."""
+
+
+class Process(NamedTuple):
+    """A fitted Gaussian process.
+
+    Args:
+        rates: inverse length-scale of each input.
+        noise: variance of the noise, in units of that of the function.
+    """
+
+    rates: Float[np.ndarray, " dx"]
+    noise: float
+
+    def predict(
+        self, xc: Float[Tensor, "n dx"], yc: Float[Tensor, " n"], xt: Float[Tensor, "m dx"]
+    ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
+        """Mean and standard deviation of new observations at targets; outputs that are NaN are left out."""
+        mean, solved, variance = self._condition(xc, yc, xt)
+        return mean, (variance * (1 + self.noise - solved.square().sum(0)).clamp(min=JITTER)).sqrt()
+
+    def sample(
+        self,
+        xc: Float[Tensor, "n dx"],
+        yc: Float[Tensor, " n"],
+        xt: Float[Tensor, "m dx"],
+        n: int,
+        spread: float,
+        generator: torch.Generator,
+    ) -> Float[Tensor, "functions m"]:
+        """`n` functions at targets, with noise; `spread` stretches them about the mean."""
+        mean, solved, variance = self._condition(xc, yc, xt)
+        covariance = matern(squares(xt, xt) @ tensor(self.rates).square()) - solved.mT @ solved
+        covariance.diagonal().add_(self.noise + JITTER)
+        values, vectors = torch.linalg.eigh(covariance)
+        root = vectors * (variance * values.clamp(min=0)).sqrt()
+        return mean + spread * torch.randn(n, len(xt), generator=generator, dtype=torch.float64) @ root.mT
+
+    def _condition(
+        self, xc: Float[Tensor, "n dx"], yc: Float[Tensor, " n"], xt: Float[Tensor, "m dx"]
+    ) -> tuple[Float[Tensor, " m"], Float[Tensor, "c m"], Float[Tensor, ""]]:
+        """The mean at targets, covariances of observations and targets after the inverse Cholesky factor, and the
+        variance of the function."""
+        there = ~yc.isnan()
+        xc, yc = xc[there], yc[there]
+        level, unit = yc.mean(), yc.std(correction=0)
+        unit = unit.where(unit > 0, 1.0)
+        z, scale = (yc - level) / unit, tensor(self.rates).square()
+        kernel = matern(squares(xc, xc) @ scale)
+        kernel.diagonal().add_(self.noise + JITTER)
+        right = torch.cat([torch.stack([z, torch.ones_like(z)], 1), matern(squares(xc, xt) @ scale)], 1)
+        white = torch.linalg.solve_triangular(torch.linalg.cholesky(kernel), right, upper=False)
+        white, ones, solved = white[:, 0], white[:, 1], white[:, 2:]
+        constant = white @ ones / ones.square().sum()  # the best level, by generalised least squares
+        white = white - constant * ones
+        mean = level + unit * (constant + white @ solved)
+        return mean, solved, unit.square() * white.square().mean()
+
+
+def squares(x: Float[Tensor, "n dx"], z: Float[Tensor, "m dx"]) -> Float[Tensor, "n m dx"]:
+    """Squared differences along each input."""
+    return (x[:, None] - z).square()
+
+
+def matern(squared: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
+    """The Matern 5/2 kernel at squared distances in units of the length-scale."""
+    a = (5 * squared).sqrt()
+    return (1 + a + a.square() / 3) * torch.exp(-a)
+
+
+def fit_process(x: Float[np.ndarray, "n dx"], y: Float[np.ndarray, " n"], seed: int) -> Process | None:
+    """The process of the highest marginal likelihood; None for outputs that are too few or equal."""
+    there = np.flatnonzero(~np.isnan(y))
+    if len(there) < LEAST or not y[there].std() > 0:
+        return None
+    rng = np.random.default_rng(seed)
+    if len(there) > MOST:
+        centre = x[there[rng.integers(len(there))]]
+        order = np.argsort(((x[there] - centre) ** 2).sum(1), kind="stable")
+        far = rng.permutation(order[MOST // 2 :])[: MOST - MOST // 2]
+        there = there[np.concatenate([order[: MOST // 2], far])]
+    differences = squares(tensor(x[there]), tensor(x[there]))
+    z = tensor((y[there] - y[there].mean()) / y[there].std())
+    starts = torch.tensor([[rate] * x.shape[1] + [noise] for rate, noise in STARTS], dtype=torch.float64)
+    few = slice(None, None, -(-len(there) // FEW))
+    start = min(starts, key=lambda start: loss(start, differences[few, few], z[few])[0])
+    found = minimise(lambda parameters: loss(parameters, differences, z), start)
+    return Process(found[:-1].exp().numpy(), float(found[-1].exp()))
+
+
+def minimise(
+    function: Callable[[Float[Tensor, " p"]], tuple[float, Float[Tensor, " p"]]], start: Float[Tensor, " p"]
+) -> Float[Tensor, " p"]:
+    """The minimum of a function, from its values and gradients, by BFGS; never worse than the start. (Optimisers of
+    torch take a second to be imported.)"""
+    x, inverse = start, torch.eye(len(start), dtype=torch.float64)
+    value, gradient = function(x)
+    for _ in range(STEPS):
+        step = -inverse @ gradient
+        step = step * min(1.0, LONGEST / float(step.norm().clamp(min=1e-300)))
+        decrease, length = float(gradient @ step), 1.0
+        new, slope = function(x + step)
+        while not new <= value + 1e-4 * length * decrease and length > 1e-3:
+            length *= 0.4
+            new, slope = function(x + length * step)
+        if not new <= value + 1e-4 * length * decrease:
+            break
+        moved, turned, gained = length * step, slope - gradient, value - new
+        x, value, gradient = x + moved, new, slope
+        if gained < CLOSE:
+            break
+        curvature = float(moved @ turned)
+        if curvature > 1e-10:
+            keep = torch.eye(len(x), dtype=torch.float64) - torch.outer(moved, turned) / curvature
+            inverse = keep @ inverse @ keep.mT + torch.outer(moved, moved) / curvature
+    return x
+
+
+def loss(
+    parameters: Float[Tensor, " p"], differences: Float[Tensor, "n n dx"], y: Float[Tensor, " n"]
+) -> tuple[float, Float[Tensor, " p"]]:
+    """The negative log density of standardised outputs and parameters, up to a constant, and its gradient.
+
+    Args:
+        parameters: logarithms of inverse length-scales and noise. Level and variance of the function are the best ones.
+        differences: squared differences of inputs.
+    """
+    n, rates, noise = len(y), (2 * parameters[:-1]).exp(), parameters[-1].exp()
+    a = (5 * (differences @ rates)).sqrt()
+    falling = torch.exp(-a)
+    kernel = (1 + a + a.square() / 3) * falling
+    kernel.diagonal().add_(noise + JITTER)
+    factor, failed = torch.linalg.cholesky_ex(kernel)
+    if failed:
+        return 1e10, torch.zeros_like(parameters)
+    solved, ones = torch.cholesky_solve(torch.stack([y, torch.ones_like(y)], 1), factor).unbind(1)
+    level = solved.sum() / ones.sum()
+    solved = solved - level * ones
+    variance = ((y - level) @ solved / n).clamp(min=1e-300)
+    centre = torch.tensor([PRIOR[0][0]] * len(rates) + [PRIOR[1][0]], dtype=torch.float64)
+    width = torch.tensor([PRIOR[0][1]] * len(rates) + [PRIOR[1][1]], dtype=torch.float64)
+    off = (parameters - centre) / width
+    value = 0.5 * n * variance.log() + factor.diagonal().log().sum() + 0.5 * off.square().sum()
+    by_kernel = 0.5 * (torch.cholesky_inverse(factor) - torch.outer(solved, solved) / variance)
+    by_rates = torch.einsum("nm,nmd->d", by_kernel * (1 + a) * falling, differences) * rates * (-5 / 3)
+    by_noise = by_kernel.diagonal().sum() * noise
+    return float(value), torch.cat([by_rates, by_noise[None]]) + off / width
