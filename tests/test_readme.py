@@ -116,6 +116,9 @@ def test_speeds_are_the_measured_ones():
     assert f"is {off['tiled, float32']} from float64" in MEASURED
     assert f"`--precision bf16-pairs` {off['tiled, bf16 in the networks of pairs']}, " in MEASURED
     assert f"`bf16` everywhere {off['tiled, bf16 everywhere']}." in MEASURED
+    wide, tiled = attention["wide products"]["64 context points"], steps["TE-TNP, tiled"]
+    assert f"more than {steps['TE-TNP, plain formula'] / wide:.1f} times as fast in float32" in MEASURED
+    assert f"The other {tiled - wide:.2f} s are" in MEASURED
     memory = {(row["backend"], row["context"]): row["MB"] for row in attention["memory"]}
     assert f"adds {memory['tiled', 1000]} MB" in MEASURED
     for entry in json.loads((ROOT / "results/scale.json").read_text())["models"].values():
