@@ -298,7 +298,7 @@ MAPS = {
     "oil-field": (30, 80),
     "ore": (25,),
     "radar": (100, 300, 1000),
-    "mountains": (100, 300, 1000),
+    "mountains": (100, 300, 1000, 5000),
     "glacier": (100, 300),
     "oxford": (30, 100),
     "fulmar": (100, 300),
@@ -328,7 +328,7 @@ SETS: dict[str, DataSet] = {
     "rainfall": DataSet(once("rainfall", ("lon", "lat"), "precip"), group="other", splits=2),
     "coalash": DataSet(once("coalash", ("x", "y"), "coalash"), group="other", splits=3),
     "walker": DataSet(once("walker", ("x", "y"), "v"), group="other", splits=3),
-    "era5": DataSet(era5, group="other"),
+    "era5": DataSet(era5, group="other", sizes=(*SIZES, 5000)),
     "pm10-days": DataSet(pm10_days, inputs=3, sizes=(300, 1000)),
     "colorado-elevation": DataSet(colorado_elevation, inputs=3, sizes=(30, 100)),
 }

@@ -17,7 +17,7 @@ from shiftnp.cli import FIRST, main
 from shiftnp.plots.regression import Prediction, draw_predictions
 from shiftnp.regressor import results
 from shiftnp.regressor.files import read_observations
-from shiftnp.regressor.times import parse_dates
+from shiftnp.tasks.dates import parse_dates
 from shiftnp.tasks.table_files import text_form
 
 

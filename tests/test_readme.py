@@ -74,6 +74,11 @@ def test_scores_on_real_data_are_the_measured_ones():
     assert f": CRPS {other['crps ratio']:.3f} times the GP's, worst {worst:.3f}." in prose
     assert f"90 % intervals cover {100 * found['coverage']['regressor']['all']['90']:.0f} % of" in prose
     assert f"two Matern kernels CRPS is {two['crps ratio']:.3f} times the GP's, on {two['data sets']} of" in prose
+    alone = json.loads((ROOT / "results/zero-shot-network.json").read_text())["summary"]["all"]["against gp"]
+    assert (
+        f"has a CRPS of {alone['crps ratio']:.3f} times the GP's and {max(alone['worst data set'].values()):.3f} on"
+        in prose
+    )
     assert gp["times faster, processor"] < 1  # on one thread "the GP needs less processor time"
     speed = list(json.loads((ROOT / "results/regressor-speed.json").read_text())["observations"].values())
     a, b, c = (f"{entry['regressor']:.2f}" for entry in speed)

@@ -150,6 +150,17 @@ def test_dates_become_days(zone):
     assert task.scaling.inputs == ("when (days since 1970-01-01)", "lat")
 
 
+@pytest.mark.parametrize("form", ["%Y%m%d", "%d.%m.%Y", "%Y/%m/%d"])
+def test_dates_may_be_whole_numbers_or_text(form):
+    frame = stations()
+    days = (frame["day"] - pd.Timestamp("1970-01-01")).dt.days
+    text = frame["day"].dt.strftime(form)
+    frame["when"] = text.astype(int) if form == "%Y%m%d" else text
+    task = TableTask(frame=frame, inputs=("when", "lat"), outputs=("t",))
+    np.testing.assert_allclose(task.table.x[:, 0], days)
+    assert task.scaling.inputs == ("when (days since 1970-01-01)", "lat")
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.parquet"])
 def test_files_give_the_same_batches_as_the_frame(tmp_path, name):
     frame, path = stations(days=10), tmp_path / name

@@ -25,7 +25,7 @@ from shiftnp.cli.settings import UsageError
 
 if TYPE_CHECKING:
     from shiftnp.regressor.crossvalidation import Results, Suspicious
-    from shiftnp.regressor.files import Observations
+    from shiftnp.regressor.observations import Observations
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from shiftnp.cli.settings import UsageError, check_least, known_names
 
 if TYPE_CHECKING:
     from shiftnp.regressor import Regressor
-    from shiftnp.regressor.files import Observations
+    from shiftnp.regressor.observations import Observations
 
 
 def command() -> str:

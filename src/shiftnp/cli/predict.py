@@ -26,7 +26,7 @@ from shiftnp.cli.settings import UsageError, usage
 
 if TYPE_CHECKING:
     from shiftnp.regressor import Regressor
-    from shiftnp.regressor.files import Observations, Targets
+    from shiftnp.regressor.observations import Observations, Targets
 
 Names = Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")]
 Pairs = Annotated[tuple[str, ...], arg(metavar="NAME=VALUE [NAME=VALUE ...]")]
@@ -90,7 +90,8 @@ class Predict:
 
         from shiftnp._progress import progress
         from shiftnp.regressor import columns
-        from shiftnp.regressor.files import check_targets, is_field, read_targets
+        from shiftnp.regressor.cells import is_field
+        from shiftnp.regressor.files import check_targets, read_targets
         from shiftnp.regressor.results import check_output, grid_targets, predict
         from shiftnp.report.regression import drawn_quantiles
 

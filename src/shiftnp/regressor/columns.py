@@ -16,12 +16,11 @@ from jaxtyping import Float
 
 from shiftnp._optional import import_optional
 from shiftnp._registry import choose
+from shiftnp.tasks.dates import zone_of
 
 Kind = Literal["number", "date", "duration"]
 DAY = np.timedelta64(1, "D")
 COMPACT = re.compile(r"\d{8}")
-ZONED = re.compile(r"\d[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
-"""A moment with a time zone as text."""
 
 
 @dataclass(frozen=True)
@@ -258,23 +257,6 @@ def check_zones(columns: Columns, known: Columns, where: str, others: str) -> No
             raise ValueError(
                 f"Column {name!r} {where} has {has}, and {others} have {lacks}: give both a zone, or none."
             )
-
-
-def zone_of(column: Any) -> str | None:
-    """Name of the time zone of a pandas or numpy column of dates; None if it has none. That of text is UTC."""
-    zone = getattr(column.dtype, "tz", None)
-    if zone is None and column.dtype.kind in "OUT":
-        first = next((v for v in column if v is not None and v == v), None)
-        if isinstance(first, str):
-            return "UTC" if ZONED.search(first) else None
-        zone = getattr(first, "tzinfo", None)
-    if zone is None:
-        return None
-    try:
-        import_optional("pandas", "A time zone").Timestamp(0, tz=str(zone))
-    except Exception:  # a zone of another library, whose name says nothing
-        return "UTC"
-    return str(zone)
 
 
 def _plain(column: Any) -> np.ndarray:

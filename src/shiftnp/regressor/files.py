@@ -3,94 +3,27 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from shiftnp._optional import import_optional
 from shiftnp._registry import UnknownName, choose
+from shiftnp.regressor.cells import input_column, is_field, is_number, numbers, text_as_numbers
 from shiftnp.regressor.columns import Columns, check_zones
 from shiftnp.regressor.columns import read as read_columns
-from shiftnp.regressor.times import in_zone, parse_dates
+from shiftnp.regressor.field_files import coordinates, read_field
+from shiftnp.regressor.observations import Observations, Targets
 from shiftnp.tasks.climate_files import open_dataset, read_values
+from shiftnp.tasks.dates import in_zone, parse_dates
 from shiftnp.tasks.fill_values import absurd, mask, suspect, too_large
-from shiftnp.tasks.reading import listed, shorten
+from shiftnp.tasks.reading import listed
 from shiftnp.tasks.table_files import check_points, read_frame
-
-FIELDS = (".nc", ".nc4", ".cdf", ".h5", ".zarr")
-"""Suffixes of files with fields."""
-KEPT = ("units", "long_name", "standard_name", "axis", "positive")
-"""Attributes of variables that results have as well."""
-PLACE = re.compile(r"(nav_)?(lon|lat)(gitude|itude)?|xc|yc", re.IGNORECASE)
-"""Names of variables that are places, also where a file does not say that they are coordinates."""
-
 
 NUMBER = r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?(\.\d+)?"
 """A column of a file without names has a number as its name, to which pandas adds another if it occurs twice."""
-
-
-@dataclass(frozen=True, eq=False)
-class Targets:
-    """Inputs to predict at.
-
-    Args:
-        rows: a DataFrame with a column for each input and a row for each target.
-        like: for a grid an `xarray.Dataset` without variables, whose coordinates results have.
-        dims: dimensions of the grid, in the order of the rows.
-        columns: for points a DataFrame with all columns of their file.
-        known: observed values on the grid, by output; NaN in its holes.
-    """
-
-    rows: Any
-    like: Any = None
-    dims: tuple[str, ...] = ()
-    columns: Any = None
-    known: dict[str, Float[np.ndarray, " n"]] = field(default_factory=dict)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of targets along each dimension of the grid."""
-        return tuple(self.like.sizes[dim] for dim in self.dims)
-
-
-@dataclass(frozen=True, eq=False)
-class Observations:
-    """Observations from a file, with all inputs and at least one output each.
-
-    Args:
-        inputs, outputs: DataFrames with a row for each observation; NaN where an output is missing.
-        places: number of each observation in its file: the row of a table, counted from 1, or the cell of a field.
-        attributes: attributes of each variable, such as its units, by name.
-        grid: the grid of the file, if it has one.
-        notes: sentences about what was read, for the user.
-    """
-
-    inputs: Any
-    outputs: Any
-    places: Any
-    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    grid: Targets | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def y(self) -> Any:
-        """The outputs as `Regressor.fit` takes them: a Series if there is one, with its attributes."""
-        if self.outputs.shape[1] > 1:
-            return self.outputs
-        name = str(self.outputs.columns[0])
-        column = self.outputs[name]
-        column.attrs = dict(self.attributes.get(name, {}))
-        return column
-
-
-def is_field(path: Path) -> bool:
-    """Whether a file has fields (NetCDF, Zarr), and not a table."""
-    return path.is_dir() or path.suffix.lower() in FIELDS
 
 
 def read_observations(
@@ -116,10 +49,10 @@ def read_observations(
     for name in {name for name in x if name in y or list(x).count(name) > 1}:
         raise UnknownName(f"{name!r} is named twice: each column is one input or one output.")
     if is_field(path):
-        found = _read_field(path, list(x), list(y), select or {})
+        found = read_field(path, list(x), list(y), select or {})
     else:
         found = _read_table(path, list(x), list(y), select or {}, [str(cell).strip() for cell in missing])
-    return _clean(found, path, [float(number) for number in missing if _is_number(number)])
+    return _clean(found, path, [float(number) for number in missing if is_number(number)])
 
 
 def _clean(found: Observations, path: Path, missing: Sequence[float]) -> Observations:
@@ -127,7 +60,7 @@ def _clean(found: Observations, path: Path, missing: Sequence[float]) -> Observa
     pd = import_optional("pandas", f"Reading {path.name}")
     outputs, notes = {}, list(found.notes)
     for name in found.outputs.columns:
-        values = mask(_numbers(found.outputs[name], str(name), path), missing)
+        values = mask(numbers(found.outputs[name], str(name), path), missing)
         if (bad := too_large(values)).any():
             raise ValueError(
                 f"{name!r} in {path} is {values[bad][0]:g} in {int(bad.sum())} places, which is no observation: make "
@@ -171,37 +104,6 @@ def _clean(found: Observations, path: Path, missing: Sequence[float]) -> Observa
     )
 
 
-def _numbers(column: Any, name: str, path: Path) -> Float[np.ndarray, " n"]:
-    pd = import_optional("pandas", f"Reading {path.name}")
-    types = pd.api.types
-    if types.is_numeric_dtype(column) and not types.is_bool_dtype(column) and not types.is_complex_dtype(column):
-        numbers: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        return numbers
-    values = pd.to_numeric(column.astype(str).where(column.notna()), errors="coerce")
-    bad = (values.isna() & column.notna()).to_numpy()
-    if types.is_bool_dtype(column) or types.is_datetime64_any_dtype(column):
-        raise ValueError(f"Column {name!r} of {path} must hold numbers, has {str(column.iloc[0])!r}: convert it.")
-    if bad.any():
-        raise ValueError(f"Column {name!r} of {path} must hold numbers, has {_cells(column, bad, path)}.")
-    found: np.ndarray = values.to_numpy(dtype=np.float64)
-    return found
-
-
-def _cells(column: Any, bad: np.ndarray, path: Path, hint: bool = True) -> str:
-    """The first of the cells that are not what they should be, with its row, the number of others, and what to do.
-
-    Args:
-        hint: whether --missing may help.
-    """
-    first, others = int(bad.argmax()), int(bad.sum()) - 1
-    kind = "cell" if is_field(path) else "row"
-    example = str(column.iloc[first]).strip()
-    more = f" and {others} other {kind}{'s' * (others > 1)}" if others else ""
-    some = hint and not is_field(path) and not bad.all() and 0 < len(example) <= 20
-    do = f": correct it, or say --missing {shlex.quote(example)} if it means not observed" if some else ": convert it"
-    return f"{shorten(example, 40)!r} in {kind} {column.index[first] + 1}{more}{do}"
-
-
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
@@ -220,7 +122,7 @@ def _read_table(
             raise ValueError(f"{path} has several columns called {name!r}: rename or drop all but one.")
     check_points(frame, (*x, *y), str(path))
     for name in (*x, *y):
-        frame[name] = _text_as_numbers(frame[name], frame.attrs.get("decimal", "."), missing)
+        frame[name] = text_as_numbers(frame[name], frame.attrs.get("decimal", "."), missing)
     frame = frame.assign(__row__=np.arange(1, len(frame) + 1))
     for name, value in select.items():
         frame = frame[_equal(frame[name], name, value)]
@@ -228,7 +130,7 @@ def _read_table(
             raise ValueError(f"{path} has no row with {name}={value}.")
     inputs, notes = {}, []
     for name in x:
-        inputs[name] = _input(frame[name], name, path)
+        inputs[name] = input_column(frame[name], name, path)
         if inputs[name] is not frame[name] and frame[name].dtype.kind in "if" and inputs[name].dtype.kind == "M":
             notes.append(f"{name!r} is read as dates, such as {frame[name].iloc[0]:.0f}.")
     pd = import_optional("pandas", f"Reading {path.name}")
@@ -252,17 +154,6 @@ def _frame(path: Path, names: Sequence[str]) -> Any:
     return frame
 
 
-def _text_as_numbers(column: Any, decimal: str, missing: Sequence[str] = ()) -> Any:
-    """A column of text with its numbers written with decimal points, and nothing in cells that mean "not observed"."""
-    if column.dtype.kind not in "OU" or not len(column):
-        return column
-    text = column.astype(str).str.strip()
-    column = column.where(~text.isin(list(missing)))
-    if decimal == "," and text.str.contains(",", regex=False).any():
-        column = column.where(column.isna(), text.str.replace(r"^([-+]?\d*),(\d+)$", r"\1.\2", regex=True))
-    return column
-
-
 def _equal(column: Any, name: str, value: str) -> Any:
     """Mask of the rows of a column with a value, which is a number, a date or text."""
     dates = parse_dates(column, name)
@@ -275,124 +166,6 @@ def _equal(column: Any, name: str, value: str) -> Any:
     except ValueError:
         return column != column  # no row has it
     return column.astype(str).str.strip() == value
-
-
-def _input(column: Any, name: str, path: Path, expected: str | None = None) -> Any:
-    """A column of inputs as numbers or dates."""
-    pd = import_optional("pandas", f"Reading {path.name}")
-    types = pd.api.types
-    column = column if expected == "number" else parse_dates(column, name, expected == "date")
-    if types.is_datetime64_any_dtype(column):
-        return column
-    if types.is_timedelta64_dtype(column):
-        return column
-    try:
-        return pd.Series(_numbers(column, name, path), index=column.index)
-    except ValueError:
-        bad = np.array([v == v and v is not None and not _is_number(v) for v in column])
-        what = _cells(column, bad, path, expected is None) if bad.any() else f"{str(column.iloc[0])!r}: convert it"
-        raise ValueError(
-            f"Column {name!r} of {path} must hold numbers or dates (such as 2024-01-31), has {what}."
-        ) from None
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-# --- fields ----------------------------------------------------------------------------------------------------------
-
-
-def _read_field(path: Path, x: list[str], y: list[str], select: Mapping[str, str]) -> Observations:
-    pd = import_optional("pandas", f"Reading {path.name}")
-    with open_dataset(path) as data:
-        names = {str(name): name for name in (*data.data_vars, *data.coords, *data.dims)}
-        for name in (*x, *y, *select):
-            choose(name, names, f"variable of {path.name}")
-        if not y:
-            y = [str(name) for name, array in data.data_vars.items() if array.ndim and array.dtype.kind in "fiu"]
-            if len(y) != 1:
-                raise UnknownName(f"Name the output with --y: {path} has the variables {listed(data.data_vars)}.")
-        data, notes = _select(data, select, path)
-        long = [dim for name in y for dim in data[name].dims if data.sizes[dim] > 1]
-        if not x:
-            _check_places(data, long, y, path)
-            x = list(dict.fromkeys(map(str, long)))
-        if not x:
-            raise ValueError(f"{listed(y)} in {path} is a single value: there is nothing to predict it from.")
-        covered = {dim for name in x for dim in data[name].dims}
-        for dim in long:
-            if dim not in covered:
-                first = str(data[dim].values[0]).removesuffix(":00.000000000")
-                raise UnknownName(
-                    f"{listed(y)} in {path} has {data.sizes[dim]} values along {dim!r}: add {dim} to --x, or choose "
-                    f"one with --select {dim}={first}."
-                )
-        data = data.squeeze([dim for dim in data.dims if data.sizes[dim] == 1 and dim not in covered])
-        xr = import_optional("xarray", f"Reading {path.name}")
-        arrays = xr.broadcast(*(data[name] for name in (*y, *x)))
-        flat = {name: read_values(a, path).ravel() for name, a in zip((*y, *x), arrays, strict=True)}
-        attributes = {
-            name: {key: data[name].attrs[key] for key in KEPT if key in data[name].attrs} for name in (*x, *y)
-        }
-        dims = tuple(map(str, arrays[0].dims))
-        inputs = pd.DataFrame({name: _input(pd.Series(flat[name]), name, path) for name in x})
-        grid = Targets(inputs, _coordinates(arrays[0], dims), dims) if set(dims) <= set(x) else None
-        outputs = pd.DataFrame({name: flat[name] for name in y})
-    return Observations(inputs, outputs, np.arange(1, len(inputs) + 1), attributes, grid, tuple(notes))
-
-
-def _check_places(data: Any, dims: Sequence[Any], y: Sequence[str], path: Path) -> None:
-    """Raises an UnknownName if a dimension is only a number, such as that of a station, and other variables say where
-    that is: coordinates along it, or what has the name of one."""
-    for dim in dims:
-        if dim in data.coords:
-            continue
-        places = [
-            str(name)
-            for name, array in data.variables.items()
-            if (name in data.coords or PLACE.fullmatch(str(name)))
-            and name not in y
-            and dim in array.dims
-            and set(array.dims) <= set(dims)
-            and array.dtype.kind in "fiuM"
-        ]
-        if places:
-            raise UnknownName(
-                f"{listed(y)} in {path} is along {dim!r}, which has no coordinate of its own: name the inputs, such as "
-                f"--x {' '.join(places[:3])}, or --x {dim} for the number along it."
-            )
-
-
-def _coordinates(array: Any, dims: Sequence[str]) -> Any:
-    """The coordinates of a field along its dimensions, as a Dataset without variables."""
-    xr = import_optional("xarray", "A field")
-    about = {dim: {key: array[dim].attrs[key] for key in KEPT if key in array[dim].attrs} for dim in dims}
-    return xr.Dataset(coords={dim: (dim, array[dim].values, about[dim]) for dim in dims})
-
-
-def _select(data: Any, select: Mapping[str, str], path: Path) -> tuple[Any, list[str]]:
-    """The part of a file that is nearest to values of its coordinates, and sentences that name them."""
-    notes = []
-    for name, value in select.items():
-        if name not in data.dims:
-            raise UnknownName(f"{name!r} is no dimension of {path}: --select takes {listed(data.dims)}.")
-        along = data[name].values
-        try:
-            wanted = np.datetime64(value) if along.dtype.kind == "M" else float(value)
-            nearest = int(np.abs(along - wanted).argmin())
-        except (ValueError, TypeError) as error:
-            raise UnknownName(f"--select {name}={value} is no value of {name!r}, such as {along[0]}.") from error
-        if not along.min() <= wanted <= along.max() and len(along) > 1:
-            raise UnknownName(f"--select {name}={value} is outside of {path}: {along.min()} to {along.max()}.")
-        data = data.isel({name: nearest})
-        found = str(along[nearest]).removesuffix(".000000000")
-        notes.append(f"{name} = {found} is selected.")
-    return data, notes
 
 
 # --- targets ---------------------------------------------------------------------------------------------------------
@@ -414,8 +187,8 @@ def read_targets(path: Path, inputs: Columns) -> Targets:
         for name in inputs.names:
             choose(name, dict.fromkeys(frame.columns), f"column of {path.name}")
         check_points(frame, inputs.names, str(path))
-        written = {n: _text_as_numbers(frame[n], frame.attrs.get("decimal", ".")) for n in inputs.names}
-        rows = pd.DataFrame({name: _input(written[name], name, path, kinds[name]) for name in inputs.names})
+        written = {n: text_as_numbers(frame[n], frame.attrs.get("decimal", ".")) for n in inputs.names}
+        rows = pd.DataFrame({name: input_column(written[name], name, path, kinds[name]) for name in inputs.names})
         _check_kinds(rows, kinds, path)
         check_zones(read_columns(rows, "X", "x").columns, inputs, f"of {path}", "the observations")
         return Targets(rows, columns=frame)
@@ -430,11 +203,11 @@ def read_targets(path: Path, inputs: Columns) -> Targets:
         arrays = dict(zip(widest, xr.broadcast(*(data[name] for name in widest)), strict=True))
         dims = tuple(map(str, arrays[widest[0]].dims))
         flat = {name: pd.Series(read_values(arrays[name], path).ravel()) for name in inputs.names}
-        rows = pd.DataFrame({name: _input(flat[name], name, path, kinds[name]) for name in inputs.names})
+        rows = pd.DataFrame({name: input_column(flat[name], name, path, kinds[name]) for name in inputs.names})
         _check_kinds(rows, kinds, path)
         for j, name in enumerate(inputs.names):
             rows[name] = in_zone(rows[name], inputs.zone(j))
-        return Targets(rows, _coordinates(arrays[widest[0]], dims), dims)
+        return Targets(rows, coordinates(arrays[widest[0]], dims), dims)
 
 
 def _check_kinds(rows: Any, kinds: Mapping[str, str], path: Path) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import shiftnp
 from shiftnp._io import aside
 from shiftnp._optional import import_optional
-from shiftnp.regressor.files import Targets
 from shiftnp.regressor.grid import POINTS, axis
-from shiftnp.regressor.times import in_utc, in_zone
+from shiftnp.regressor.observations import Targets
+from shiftnp.tasks.dates import in_utc, in_zone
 
 if TYPE_CHECKING:
     from shiftnp.regressor.estimator import Regressor

@@ -16,10 +16,10 @@ from shiftnp.plots.check import Values, draw_coverage, draw_pits, draw_scores
 from shiftnp.plots.regression import MEAN, SEEN, STD, Prediction, draw_predictions
 from shiftnp.regressor import Regressor
 from shiftnp.regressor.crossvalidation import PRETRAINED, Results, Scored, Suspicious
-from shiftnp.regressor.files import Observations, Targets
+from shiftnp.regressor.observations import Observations, Targets
 from shiftnp.regressor.results import column
-from shiftnp.regressor.times import in_utc
 from shiftnp.report.page import Block, Cell, Heading, Items, Paragraph, Picture, Row, Table, checked, to_html
+from shiftnp.tasks.dates import in_utc
 
 
 def predictions_of(model: Regressor, observations: Observations, targets: Targets, predicted: Any) -> list[Prediction]:

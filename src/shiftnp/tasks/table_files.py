@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 
 from shiftnp._optional import import_optional
 from shiftnp._registry import UnknownName
+from shiftnp.tasks.dates import parse_dates
 from shiftnp.tasks.fill_values import mask, too_large, warn_of_fill_values
 from shiftnp.tasks.reading import listed, reading, shorten
 
@@ -201,6 +202,7 @@ def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Fl
     """A column in float64, and its name; dates become days since 1970-01-01 (UTC), with this unit in the name."""
     pd = import_optional("pandas", "A table")
     types = pd.api.types
+    column = parse_dates(column, name) if dates else column
     plain = types.is_numeric_dtype(column) and not types.is_bool_dtype(column) and not types.is_complex_dtype(column)
     if plain:
         return column.to_numpy(dtype=np.float64, na_value=np.nan), name
@@ -209,7 +211,6 @@ def _numbers(column: Any, name: str, where: str, dates: bool = True) -> tuple[Fl
     try:
         if not dates:
             raise ValueError
-        # ISO dates only: 03/04 is ambiguous.
         moments = (
             column if types.is_datetime64_any_dtype(column) else pd.to_datetime(column, format="ISO8601", utc=True)
         )

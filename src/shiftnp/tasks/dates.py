@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from shiftnp._optional import import_optional
-from shiftnp.regressor.columns import zone_of
 
 YEARS = (1000, 2999)
 """Years of dates that are written as whole numbers."""
@@ -17,6 +16,8 @@ NAMED = re.compile(r"dat[eu]|time|month|day|yyyy|period|mois|monat", re.IGNORECA
 """Names of columns in which 202401 is a month. Six digits are too often something else."""
 LATE = re.compile(r"\s*(\d{1,2})([./])(\d{1,2})\2(\d{4})(?:[ T]+(\S.*))?")
 """A date with the year at its end."""
+ZONED = re.compile(r"\d[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
+"""A moment with a time zone as text."""
 FORMS = {8: "%Y%m%d", 6: "%Y%m"}
 
 
@@ -30,7 +31,7 @@ def parse_dates(column: Any, name: str, expected: bool = False) -> Any:
     """
     pd = import_optional("pandas", "A column of dates")
     types = pd.api.types
-    if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column) or types.is_bool_dtype(column):
+    if column.dtype.kind in "Mmbc" or types.is_datetime64_any_dtype(column) or types.is_bool_dtype(column):
         return column
     there = column[column.notna()]
     if not len(there):
@@ -62,6 +63,23 @@ def parse_dates(column: Any, name: str, expected: bool = False) -> Any:
         if zone_of(text) is None:
             moments = moments.dt.tz_localize(None)
     return moments.dt.as_unit("us").reindex(column.index)
+
+
+def zone_of(column: Any) -> str | None:
+    """Name of the time zone of a pandas or numpy column of dates; None if it has none. That of text is UTC."""
+    zone = getattr(column.dtype, "tz", None)
+    if zone is None and column.dtype.kind in "OUT":
+        first = next((v for v in column if v is not None and v == v), None)
+        if isinstance(first, str):
+            return "UTC" if ZONED.search(first) else None
+        zone = getattr(first, "tzinfo", None)
+    if zone is None:
+        return None
+    try:
+        import_optional("pandas", "A time zone").Timestamp(0, tz=str(zone))
+    except Exception:  # a zone of another library, whose name says nothing
+        return "UTC"
+    return str(zone)
 
 
 def in_utc(column: Any) -> Any:
