@@ -1,7 +1,9 @@
-"""A Gaussian process with a Matern 5/2 kernel and one length-scale per input.
+"""A Gaussian process whose kernel is the sum of a smooth one (Matern 5/2) and a rough one (Matern 1/2), each with one
+length-scale per input.
 
-Length-scales and noise are fitted once, to at most `MOST` observations, by the marginal likelihood with a weak prior;
-level and variance of the function have a closed form.
+Length-scales, the variance of the rough part and noise are fitted once, to at most `MOST` observations, by the marginal
+likelihood with a weak prior: first without the rough part, then with it, if that is better. Level and variance of the
+function have a closed form.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from torch import Tensor
 
 from shiftnp.regressor.passes import tensor
 
-MOST, LEAST = 256, 12
+MOST, LEAST = 192, 12
 """Observations that the parameters are fitted to: half of them around one of them, so that short length-scales are
 seen, the rest anywhere. With fewer than `LEAST` there is no process."""
 JITTER = 1e-10
@@ -25,9 +27,12 @@ FEW = 128
 """Observations on which starts of the optimiser are compared, at most."""
 STARTS = [(rate, noise) for rate in (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0) for noise in (-7.0, -4.0, -1.0)]
 """Logarithms of inverse length-scale and noise to start from; the best is improved."""
-PRIOR = ((0.0, 3.0), (-4.0, 4.0))
-"""Mean and standard deviation of the logarithms of inverse length-scales, and of the noise."""
-STEPS, LONGEST, CLOSE = 25, 2.0, 0.005
+ROUGH = [(shift, variance) for shift in (-1.5, 0.0, 1.5) for variance in (-2.0, 0.0)]
+"""Starts of the rough part: logarithms of its inverse length-scales in units of the smooth part's, and of its variance.
+"""
+RATES, VARIANCE, NOISE = (0.0, 3.0), (-1.0, 3.0), (-4.0, 4.0)
+"""Prior: mean and standard deviation of the logarithms of inverse length-scales, variance of the rough part, noise."""
+STEPS, LONGEST, CLOSE = 30, 2.0, 0.01
 """Steps of the optimiser at most, length of a step at most, and gain of log-likelihood after which it ends."""
 
 
@@ -35,19 +40,26 @@ class Process(NamedTuple):
     """A fitted Gaussian process.
 
     Args:
-        rates: inverse length-scale of each input.
-        noise: variance of the noise, in units of that of the function.
+        rates: inverse length-scales of the inputs, of the smooth and the rough part.
+        rough: variance of the rough part, in units of that of the smooth one.
+        noise: variance of the noise, in the same units.
     """
 
-    rates: Float[np.ndarray, " dx"]
+    rates: Float[np.ndarray, "2 dx"]
+    rough: float
     noise: float
+
+    def kernel(self, x: Float[Tensor, "n dx"], z: Float[Tensor, "m dx"]) -> Float[Tensor, "n m"]:
+        """Covariances of the function at inputs."""
+        between, (smooth, rough) = squares(x, z), tensor(self.rates).square()
+        return matern(between @ smooth) + self.rough * torch.exp(-(between @ rough).sqrt())
 
     def predict(
         self, xc: Float[Tensor, "n dx"], yc: Float[Tensor, " n"], xt: Float[Tensor, "m dx"]
     ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
         """Mean and standard deviation of new observations at targets; outputs that are NaN are left out."""
         mean, solved, variance = self._condition(xc, yc, xt)
-        return mean, (variance * (1 + self.noise - solved.square().sum(0)).clamp(min=JITTER)).sqrt()
+        return mean, (variance * (1 + self.rough + self.noise - solved.square().sum(0)).clamp(min=JITTER)).sqrt()
 
     def sample(
         self,
@@ -60,7 +72,7 @@ class Process(NamedTuple):
     ) -> Float[Tensor, "functions m"]:
         """`n` functions at targets, with noise; `spread` stretches them about the mean."""
         mean, solved, variance = self._condition(xc, yc, xt)
-        covariance = matern(squares(xt, xt) @ tensor(self.rates).square()) - solved.mT @ solved
+        covariance = self.kernel(xt, xt) - solved.mT @ solved
         covariance.diagonal().add_(self.noise + JITTER)
         values, vectors = torch.linalg.eigh(covariance)
         root = vectors * (variance * values.clamp(min=0)).sqrt()
@@ -75,10 +87,9 @@ class Process(NamedTuple):
         xc, yc = xc[there], yc[there]
         level, unit = yc.mean(), yc.std(correction=0)
         unit = unit.where(unit > 0, 1.0)
-        z, scale = (yc - level) / unit, tensor(self.rates).square()
-        kernel = matern(squares(xc, xc) @ scale)
+        z, kernel = (yc - level) / unit, self.kernel(xc, xc)
         kernel.diagonal().add_(self.noise + JITTER)
-        right = torch.cat([torch.stack([z, torch.ones_like(z)], 1), matern(squares(xc, xt) @ scale)], 1)
+        right = torch.cat([torch.stack([z, torch.ones_like(z)], 1), self.kernel(xc, xt)], 1)
         white = torch.linalg.solve_triangular(torch.linalg.cholesky(kernel), right, upper=False)
         white, ones, solved = white[:, 0], white[:, 1], white[:, 2:]
         constant = white @ ones / ones.square().sum()  # the best level, by generalised least squares
@@ -111,11 +122,23 @@ def fit_process(x: Float[np.ndarray, "n dx"], y: Float[np.ndarray, " n"], seed: 
         there = there[np.concatenate([order[: MOST // 2], far])]
     differences = squares(tensor(x[there]), tensor(x[there]))
     z = tensor((y[there] - y[there].mean()) / y[there].std())
-    starts = torch.tensor([[rate] * x.shape[1] + [noise] for rate, noise in STARTS], dtype=torch.float64)
     few = slice(None, None, -(-len(there) // FEW))
-    start = min(starts, key=lambda start: loss(start, differences[few, few], z[few])[0])
-    found = minimise(lambda parameters: loss(parameters, differences, z), start)
-    return Process(found[:-1].exp().numpy(), float(found[-1].exp()))
+
+    def best(starts: list[list[float]]) -> tuple[float, Float[Tensor, " p"]]:
+        """The minimum of the loss from the best of several starts, and where it is."""
+        some = [torch.tensor(start, dtype=torch.float64) for start in starts]
+        start = min(some, key=lambda at: loss(at, differences[few, few], z[few])[0])
+        found = minimise(lambda at: loss(at, differences, z), start)
+        return loss(found, differences, z)[0], found
+
+    dx = x.shape[1]
+    alone, smooth = best([[rate] * dx + [noise] for rate, noise in STARTS])
+    *rates, noise = smooth.tolist()
+    both, found = best([[*rates, *(r + shift for r in rates), variance, noise] for shift, variance in ROUGH])
+    if alone <= both:
+        return Process(np.exp([rates, rates]), 0.0, float(np.exp(noise)))
+    values = found.exp()
+    return Process(values[:-2].reshape(2, dx).numpy(), float(values[-2]), float(values[-1]))
 
 
 def minimise(
@@ -152,13 +175,19 @@ def loss(
     """The negative log density of standardised outputs and parameters, up to a constant, and its gradient.
 
     Args:
-        parameters: logarithms of inverse length-scales and noise. Level and variance of the function are the best ones.
+        parameters: logarithms of inverse length-scales of the smooth part, of those and the variance of the rough part
+            if there is one, and of the noise. Level and variance of the function are the best ones.
         differences: squared differences of inputs.
     """
-    n, rates, noise = len(y), (2 * parameters[:-1]).exp(), parameters[-1].exp()
-    a = (5 * (differences @ rates)).sqrt()
+    n, dx, noise = len(y), differences.shape[-1], parameters[-1].exp()
+    smooth, rough = (2 * parameters[:dx]).exp(), (2 * parameters[dx:-2]).exp()
+    a = (5 * (differences @ smooth)).sqrt()
     falling = torch.exp(-a)
     kernel = (1 + a + a.square() / 3) * falling
+    if len(rough):
+        b = (differences @ rough).sqrt()
+        part = parameters[-2].exp() * torch.exp(-b)
+        kernel += part
     kernel.diagonal().add_(noise + JITTER)
     factor, failed = torch.linalg.cholesky_ex(kernel)
     if failed:
@@ -167,11 +196,15 @@ def loss(
     level = solved.sum() / ones.sum()
     solved = solved - level * ones
     variance = ((y - level) @ solved / n).clamp(min=1e-300)
-    centre = torch.tensor([PRIOR[0][0]] * len(rates) + [PRIOR[1][0]], dtype=torch.float64)
-    width = torch.tensor([PRIOR[0][1]] * len(rates) + [PRIOR[1][1]], dtype=torch.float64)
+    prior = [RATES] * dx + ([RATES] * dx + [VARIANCE] if len(rough) else []) + [NOISE]
+    centre, width = torch.tensor(prior, dtype=torch.float64).T
     off = (parameters - centre) / width
     value = 0.5 * n * variance.log() + factor.diagonal().log().sum() + 0.5 * off.square().sum()
     by_kernel = 0.5 * (torch.cholesky_inverse(factor) - torch.outer(solved, solved) / variance)
-    by_rates = torch.einsum("nm,nmd->d", by_kernel * (1 + a) * falling, differences) * rates * (-5 / 3)
-    by_noise = by_kernel.diagonal().sum() * noise
-    return float(value), torch.cat([by_rates, by_noise[None]]) + off / width
+    by_noise = by_kernel.diagonal().sum()[None] * noise
+    gradient = [torch.einsum("nm,nmd->d", by_kernel * (1 + a) * falling, differences) * smooth * (-5 / 3), by_noise]
+    if len(rough):
+        by_part = by_kernel * part
+        by_rough = -torch.einsum("nm,nmd->d", by_part / b.where(b > 0, 1.0), differences) * rough
+        gradient[1:1] = [by_rough, by_part.sum()[None]]
+    return float(value), torch.cat(gradient) + off / width

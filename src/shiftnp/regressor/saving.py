@@ -64,7 +64,8 @@ class SavedColumns:
 class SavedProcess:
     """`Process` as plain data, and its share of predictions."""
 
-    rates: tuple[float, ...]
+    rates: tuple[tuple[float, ...], ...]
+    rough: float
     noise: float
     share: float
 
@@ -89,7 +90,7 @@ class SavedScales:
             tuple(scales.weights.tolist()),
             spread,
             tuple(scales.degrees.tolist()),
-            found and SavedProcess(tuple(found.rates.tolist()), found.noise, scales.share),
+            found and SavedProcess(tuple(map(tuple, found.rates.tolist())), found.rough, found.noise, scales.share),
         )
 
     def scales(self) -> Scales:
@@ -100,9 +101,10 @@ class SavedScales:
         weights, inputs = torch.tensor(self.weights, dtype=torch.float64), np.array(self.factors)
         if found is None:
             return Scales(inputs, weights, np.array(degrees))
-        if len(found.rates) != inputs.shape[1]:
+        rates = np.array(found.rates)
+        if rates.shape != (2, inputs.shape[1]):
             raise ValueError("the Gaussian process does not fit the inputs")
-        return Scales(inputs, weights, np.array(degrees), Process(np.array(found.rates), found.noise), found.share)
+        return Scales(inputs, weights, np.array(degrees), Process(rates, found.rough, found.noise), found.share)
 
 
 @dataclass(frozen=True)
