@@ -57,9 +57,9 @@ class Regressor(Estimator):
         trend: for one input that does not wrap: whether a linear or quadratic trend is removed before a prediction and
             added to it, if that is better for held-out observations. Beyond the data the trend goes on in a straight
             line, and the spread grows.
-        gp: whether a Gaussian process, with the sum of a smooth and a rough kernel, fitted to the data, gets a share of the
-            predictions, as large as is best for held-out observations: little for most data, nearly all for functions
-            that are very smooth and free of noise. Not with a period or groups.
+        gp: whether a Gaussian process with a smooth and a rough kernel (Matern 5/2 and 1/2), fitted to the data, gets a
+            share of the predictions, as large as is best for held-out observations: little for most data, nearly all
+            for functions that are very smooth and free of noise. Not with a period or groups.
         neighbours: number of observations that a prediction uses, at most.
         variants: 1, 2 or 4: predictions are averaged over as many variants of the data, with inputs or outputs
             reflected and inputs exchanged. Better, and slower in proportion; always 1 with more observations than
