@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -312,3 +314,21 @@ def test_when_the_folder_is_gone_nothing_is_said_to_be_intact(run, monkeypatch):
     monkeypatch.setattr(Run, "save", remove_and_save)
     with pytest.raises(OSError, match=r"cannot be written .* Its checkpoint is gone"):
         train(run, gap=False, quiet=True)
+
+
+def test_a_folder_that_is_still_written_to_is_removed(tmp_path):
+    """After Ctrl-C a thread may write for a moment."""
+    from shiftnp._io import aside
+
+    def write(folder):
+        for i in range(200):
+            with contextlib.suppress(OSError):
+                (folder / str(i)).write_text("x")
+
+    with pytest.raises(KeyboardInterrupt), aside(tmp_path / "map.zarr") as new:
+        new.mkdir()
+        writer = threading.Thread(target=write, args=(new,))
+        writer.start()
+        raise KeyboardInterrupt
+    writer.join()
+    assert not list(tmp_path.iterdir())

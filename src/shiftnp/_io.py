@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,5 +75,9 @@ def check_writable(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    for _ in range(10):  # another thread may still write to a folder
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        if not path.exists():
+            return
+        time.sleep(0.05)
