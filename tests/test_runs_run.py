@@ -325,10 +325,12 @@ def test_a_folder_that_is_still_written_to_is_removed(tmp_path):
             with contextlib.suppress(OSError):
                 (folder / str(i)).write_text("x")
 
-    with pytest.raises(KeyboardInterrupt), aside(tmp_path / "map.zarr") as new:
-        new.mkdir()
-        writer = threading.Thread(target=write, args=(new,))
-        writer.start()
-        raise KeyboardInterrupt
-    writer.join()
+    def interrupted():
+        with aside(tmp_path / "map.zarr") as new:
+            new.mkdir()
+            threading.Thread(target=write, args=(new,)).start()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert not list(tmp_path.iterdir())
