@@ -61,6 +61,15 @@ def test_observations_without_output_are_left_out():
         same(a, b)
 
 
+def test_many_smooth_observations_without_noise():
+    """Their covariance is singular up to rounding."""
+    x = np.random.default_rng(0).uniform(0, 8, size=(900, 2))
+    x[1:200] = x[0]
+    mean, std = Process(np.full((2, 2), 0.01), 0.0, 0.0).predict(*map(torch.from_numpy, (x, smooth(x), XT)))
+    assert mean.isfinite().all()
+    assert (std > 0).all()
+
+
 @pytest.mark.parametrize("at", [[0.3, -0.2, -3.0], [0.3, -0.2, 0.5, 0.1, -0.7, -3.0]], ids=["smooth", "with rough"])
 def test_the_gradient_is_that_of_the_loss(at):
     x, y = (torch.from_numpy(a) for a in observations(25))

@@ -90,12 +90,22 @@ class Process(NamedTuple):
         z, kernel = (yc - level) / unit, self.kernel(xc, xc)
         kernel.diagonal().add_(self.noise + JITTER)
         right = torch.cat([torch.stack([z, torch.ones_like(z)], 1), self.kernel(xc, xt)], 1)
-        white = torch.linalg.solve_triangular(torch.linalg.cholesky(kernel), right, upper=False)
+        white = torch.linalg.solve_triangular(cholesky(kernel), right, upper=False)
         white, ones, solved = white[:, 0], white[:, 1], white[:, 2:]
         constant = white @ ones / ones.square().sum()  # the best level, by generalised least squares
         white = white - constant * ones
         mean = level + unit * (constant + white @ solved)
         return mean, solved, unit.square() * white.square().mean()
+
+
+def cholesky(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+    """The Cholesky factor of a covariance, with more noise if rounding makes it indefinite."""
+    for noise in (0.0, 1e-9, 1e-8, 1e-7):
+        kernel.diagonal().add_(noise)
+        factor, failed = torch.linalg.cholesky_ex(kernel)
+        if not failed:
+            return factor
+    return torch.linalg.cholesky(kernel)
 
 
 def squares(x: Float[Tensor, "n dx"], z: Float[Tensor, "m dx"]) -> Float[Tensor, "n m dx"]:
