@@ -17,7 +17,7 @@ import torch
 from regressors import regressor, same, weights
 from shiftnp.regressor import Regressor, finetune, finetune_tasks
 from shiftnp.regressor.box import Box
-from shiftnp.regressor.finetune_tasks import Parts, Pool, Sampler, hold_out, validation_tasks
+from shiftnp.regressor.finetune_tasks import Held, Parts, Pool, Sampler, hold_out, validation_tasks
 from shiftnp.regressor.groups import Groups, read_labels
 from shiftnp.regressor.scales import Scales
 from shiftnp.regressor.weights import load
@@ -317,6 +317,28 @@ def test_weights_that_do_not_help_are_dropped(clock, monkeypatch):
     assert "not fine-tuned, the pretrained weights stay" in model.report()
     at = np.array([[1.0, 2.0]])
     same(model.predict(at, groups=3), untuned().predict(at, groups=3), 0)
+
+
+def test_the_error_at_new_places_is_that_over_stations_if_larger():
+    """One of three stations gains much, on all days: over days that looks sure, over stations it is not."""
+    before, after = torch.zeros(100), torch.full((100,), 0.1) + 0.01 * torch.randn(100)
+    stations = torch.zeros(3), torch.tensor([0.3, 0.0, 0.0])
+    days = finetune.gain((before, after))
+    both = finetune.gain((before, after), stations)
+    assert both.gain == days.gain
+    assert days.sure > 0
+    assert both.error == pytest.approx(0.1)
+    assert both.sure < 0.01
+
+
+def test_values_of_held_out_stations_are_averaged_by_station():
+    there = torch.tensor([[True, True, False], [True, True, True]])
+    station = torch.tensor([[7, 2, 0], [2, 9, 7]])
+    y = torch.zeros(2, 3, dtype=torch.float64)
+    held = Held(0, y[..., None], y, y[..., None], y, there, station, torch.zeros(2, dtype=torch.float64))
+    values = torch.arange(5.0, dtype=torch.float64)  # stations 7, 2; 2, 9, 7
+    same(held.by_station(values), [1.5, 3.0, 2.0])
+    same(held.by_task(values), [0.5, 3.0])
 
 
 def test_a_gain_at_known_places_alone_is_not_enough(clock, monkeypatch):

@@ -23,7 +23,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from shiftnp.attention.mask import PairMask
 from shiftnp.attention.products import product
-from shiftnp.attention.reference import softmax_over_keys
 
 
 class Rotation(NamedTuple):
@@ -98,12 +97,12 @@ def rotate_real(
     """Rotations in real numbers, for programs that are exported: other formats have no complex ones.
 
     Channels are in halves, all first coordinates before all second ones, so that no pairs have to be taken apart or put
-    together; only after an inverse rotation they are next to each other again.
+    together.
     """
     half = z.shape[-1] // 2
     a, b = z[..., :half], z[..., half:]
     if inverse:
-        return torch.stack([a * cos + b * sin, b * cos - a * sin], -1).flatten(-2)
+        return torch.cat([a * cos + b * sin, b * cos - a * sin], -1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
@@ -148,7 +147,9 @@ def attend_explicit(
     scores = q @ k.mT
     if width is not None and distance is not None:
         scores = scores - width * distance[:, None]
-    return softmax_over_keys(scores, pairs) @ v
+    if pairs is not None:
+        scores = scores.masked_fill(~pairs[:, None], torch.finfo(scores.dtype).min)
+    return scores.softmax(-1) @ v
 
 
 def attend_sdpa(

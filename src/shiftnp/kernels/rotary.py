@@ -141,9 +141,11 @@ class RotaryAttention(nn.Module):
             some = has_keys(mask)
             step = step if some is None else step * some
             offset = step if offset is None else offset + step
-        back = None if rotation is None else rotation.transpose()
+        back, weight = None if rotation is None else rotation.transpose(), None
         out = out.transpose(1, 2) if back is None else back(*_pairs(out, channels), inverse=True)
-        return self.heads.merge(out.to(q.z.dtype), mask), offset
+        if back is not None and torch.compiler.is_exporting():
+            weight = _halves(self.heads.to_out.weight.mT, self.heads.heads).mT
+        return self.heads.merge(out.to(q.z.dtype), mask, weight), offset
 
     def _project(self, zq: Tensor, zk: Tensor, dtype: torch.dtype) -> tuple[OfQueries, OfKeys]:
         """All projections of queries and of keys, each as one matrix product; in self-attention one for both."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from shiftnp.attention.mask import AttentionMask, has_keys
 
@@ -33,9 +34,15 @@ class Heads(nn.Module):
         zv = zk if zv is None else zv
         return self.split(self.to_q(zq)), self.split(self.to_k(zk)), self.split(self.to_v(zv))
 
-    def merge(self, out: Float[Tensor, "b nq h d"], mask: AttentionMask) -> Float[Tensor, "b nq dz"]:
+    def merge(
+        self, out: Float[Tensor, "b nq h d"], mask: AttentionMask, weight: Float[Tensor, "dz c"] | None = None
+    ) -> Float[Tensor, "b nq dz"]:
         """The update of the query tokens: the output projection of the concatenated heads, zero (without the bias of
-        the projection) for queries without keys."""
-        z = self.to_out(out.flatten(2))
+        the projection) for queries without keys.
+
+        Args:
+            weight: weights of the projection, if channels are in another order.
+        """
+        z = self.to_out(out.flatten(2)) if weight is None else linear(out.flatten(2), weight, self.to_out.bias)
         some = has_keys(mask)
         return z if some is None else z * some

@@ -5,7 +5,8 @@ remembers how it deviates, and is overconfident at all other places. Therefore, 
 the stations is left out, all positions are jittered by a part of the distance to the nearest station, and the map is
 stretched and reflected at random. Weights are validated on groups that are not used in training, both at stations that
 are (known places) and at stations that are not (new places); those weights are kept that improve on the pretrained ones
-most where they improve least. If none improve on both by more than a standard error, the pretrained weights stay.
+most where they improve least. If none improve on both by more than a standard error, the pretrained weights stay. That
+error is, at new places, the larger one of those over groups and over stations, which are often few.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Gain:
 
     Args:
         before: of the pretrained weights.
-        gain, error: difference to that, with its standard error over groups.
+        gain, error: difference to that, with its standard error over groups, or over stations if that is larger.
     """
 
     before: float
@@ -152,11 +153,15 @@ def fit_groups(
         )
 
 
-def gain(before: Float[Tensor, " g"], after: Float[Tensor, " g"]) -> Gain:
-    """The mean difference and its standard error over groups."""
-    d = after - before
-    error = float(d.std() / math.sqrt(len(d))) if len(d) > 1 else 0.0
-    return Gain(float(before.mean()), float(d.mean()), error)
+def gain(*pairs: tuple[Float[Tensor, " _"], Float[Tensor, " _"]]) -> Gain:
+    """The mean difference and its standard error.
+
+    Args:
+        pairs: log-likelihoods before and after, of each group; then of each station. The error is the largest one.
+    """
+    errors = [float(d.std() / math.sqrt(len(d))) for d in (after - before for before, after in pairs) if len(d) > 1]
+    before, after = pairs[0]
+    return Gain(float(before.mean()), float((after - before).mean()), max(errors, default=0.0))
 
 
 # --- fine-tuning -----------------------------------------------------------------------------------------------------
@@ -243,8 +248,10 @@ def tune(
 
 def gains(before: Judgement, after: Judgement) -> tuple[Gain, Gain | None]:
     """Gains at known and at new places."""
-    new = None if before.new is None or after.new is None else gain(before.new, after.new)
-    return gain(before.known, after.known), new
+    known = gain((before.known, after.known))
+    if before.new is None or after.new is None or before.stations is None or after.stations is None:
+        return known, None
+    return known, gain((before.new, after.new), (before.stations, after.stations))
 
 
 class shown_progress:

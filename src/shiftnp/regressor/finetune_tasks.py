@@ -172,7 +172,7 @@ class Held(NamedTuple):
     """Validation tasks of one output, padded: contexts with NaN, targets by `there`.
 
     Args:
-        group: number of the group of each task.
+        station: number of the station of each target.
     """
 
     output: int
@@ -181,6 +181,7 @@ class Held(NamedTuple):
     xt: Float[Tensor, "b nt dx"]
     yt: Float[Tensor, "b nt"]
     there: Bool[Tensor, "b nt"]
+    station: Int[Tensor, "b nt"]
     floor: Float[Tensor, " b"]
 
     def predict(self, model: NeuralProcess) -> Mixture:
@@ -195,9 +196,17 @@ class Held(NamedTuple):
 
     def by_task(self, values: Float[Tensor, " h"]) -> Float[Tensor, " b"]:
         """Mean of values of the targets of each task."""
-        task = torch.repeat_interleave(self.there.sum(1))
-        sums = torch.zeros(len(self.there), dtype=values.dtype).index_add_(0, task, values)
-        return sums / self.there.sum(1)
+        return means(values, torch.repeat_interleave(self.there.sum(1)))
+
+    def by_station(self, values: Float[Tensor, " h"]) -> Float[Tensor, " s"]:
+        """Mean of values of the targets of each station."""
+        return means(values, self.station[self.there].unique(return_inverse=True)[1])
+
+
+def means(values: Float[Tensor, " h"], part: Int[Tensor, " h"]) -> Float[Tensor, " p"]:
+    """Mean of the values of each part; parts are numbered from 0 and none is empty."""
+    count = part.bincount()
+    return torch.zeros(len(count), dtype=values.dtype).index_add_(0, part, values) / count
 
 
 def validation_tasks(
@@ -227,13 +236,16 @@ def validation_tasks(
         dx = pool.u.shape[1]
         xc, yc = np.zeros((len(pairs), nc, dx)), np.full((len(pairs), nc), np.nan)
         xt, yt = np.zeros((len(pairs), nt, dx)), np.full((len(pairs), nt), np.nan)
+        station = np.zeros((len(pairs), nt), np.int64)
         for i, (context, targets) in enumerate(pairs):
+            station[i, : len(targets)] = pool.station[targets]
             for x, y, rows in ((xc, yc, context), (xt, yt, targets)):
                 x[i, : len(rows)] = wrap(pool.u[rows] - pool.u[targets[0]], pool.period) * scale.factors[0]
                 y[i, : len(rows)] = pool.y[rows, o]
         there = torch.from_numpy(~np.isnan(yt))
         floor = torch.full((len(pairs),), FLOOR * spread(pool.y[:, o]), dtype=torch.float64)
-        held.append(Held(o, tensor(xc), tensor(yc), tensor(xt), tensor(yt), there, floor))
+        codes = torch.from_numpy(station)
+        held.append(Held(o, tensor(xc), tensor(yc), tensor(xt), tensor(yt), there, codes, floor))
     return held
 
 
@@ -254,12 +266,14 @@ class Judgement(NamedTuple):
     Args:
         known, new: mean log-likelihood of each task, over outputs one after the other; `new` is None without held-out
             stations.
+        stations: the same of each held-out station.
         spreads: factor of the spread of each output.
         scores: scores at new places (at known places without held-out stations) of each output.
     """
 
     known: Float[Tensor, " g"]
     new: Float[Tensor, " g"] | None
+    stations: Float[Tensor, " s"] | None
     spreads: list[float]
     scores: list[Scores]
 
@@ -286,5 +300,7 @@ class Validator:
                 spreads[o] = max(best, default=1.0)
         sets = [[(h, p.spread(torch.full_like(h.y, spreads[h.output]))) for h, p in tasks] for tasks in sets]
         known, new = ([held.by_task(p.log_prob(held.y)) for held, p in tasks] for tasks in sets)
+        stations = [held.by_station(p.log_prob(held.y)) for held, p in sets[1]]
         found = [scores(p, held.y) for held, p in sets[1] or sets[0]]
-        return Judgement(torch.cat(known), torch.cat(new) if new else None, spreads, found)
+        at_new, by_station = (torch.cat(values) if values else None for values in (new, stations))
+        return Judgement(torch.cat(known), at_new, by_station, spreads, found)

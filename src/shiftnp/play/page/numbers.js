@@ -108,7 +108,7 @@ export class Mixture {
     return Math.log(Math.max(density, 1e-300)) - 0.5 * Math.log(2 * Math.PI);
   }
 
-  /** Quantiles of all targets, by Newton steps that are kept within a bracket. */
+  /** Quantiles of all targets, by Newton steps that are kept within a bracket and begin at the target before. */
   quantile(q) {
     const out = new Float64Array(this.n);
     const z = normalQuantile(q);
@@ -123,7 +123,8 @@ export class Mixture {
         low = Math.min(low, each);
         high = Math.max(high, each);
       }
-      let y = Math.min(Math.max(mean[t] + z * std[t], low), high);
+      const start = t ? out[t - 1] - mean[t - 1] : z * std[t];
+      let y = Math.min(Math.max(mean[t] + start, low), high);
       const enough = 1e-7 * std[t];
       for (let step = 0; step < 60 && high - low > enough; step++) {
         let cdf = 0;
