@@ -337,7 +337,7 @@ def test_values_of_held_out_stations_are_averaged_by_station():
     y = torch.zeros(2, 3, dtype=torch.float64)
     held = Held(0, y[..., None], y, y[..., None], y, there, station, torch.zeros(2, dtype=torch.float64))
     values = torch.arange(5.0, dtype=torch.float64)  # stations 7, 2; 2, 9, 7
-    same(held.by_station(values), [1.5, 3.0, 2.0])
+    same(held.by_station(values), [1.5, 2.0, 3.0])  # 2, 7, 9
     same(held.by_task(values), [0.5, 3.0])
 
 
