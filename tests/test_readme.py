@@ -98,6 +98,15 @@ def test_scores_with_three_inputs_are_the_measured_ones():
     assert f"90 % intervals cover {100 * found['coverage']['regressor']['all']['90']:.0f} % (" in prose
 
 
+def test_the_comparison_with_gaussian_processes_is_the_measured_one():
+    for n, entry in json.loads((ROOT / "results/peers.json").read_text())["observations"].items():
+        ours, (name, theirs) = entry.pop("regressor"), entry.popitem()
+        cells = (
+            f"{ours['seconds']:.1f} s | {ours['rmse']:.3f} | {name}, {theirs['seconds']:.1f} s | {theirs['rmse']:.3f}"
+        )
+        assert f"| {int(n):,} | {cells} |" in MEASURED
+
+
 def test_times_of_joint_samples_are_the_measured_ones():
     found = json.loads((ROOT / "results/sample.json").read_text())
     text = (ROOT / "docs/sampling.md").read_text()
