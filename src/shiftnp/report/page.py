@@ -29,6 +29,7 @@ code { background: #f2f2f2; padding: 0 .25em; border-radius: 3px; }
 table { border-collapse: separate; border-spacing: 0; font-size: .85rem; font-variant-numeric: tabular-nums;
         margin: .5rem 0; }
 th, td { padding: .25rem .4rem; text-align: right; white-space: nowrap; background: #fff; }
+table.dense { font-size: .75rem; } .dense th, .dense td { padding: .2rem .25rem; }
 tbody tr:nth-child(even) td { background: #f7f7f7; }
 th { vertical-align: bottom; line-height: 1.25; }
 .narrow { display: inline-block; max-width: 5.5em; white-space: normal; }
@@ -49,7 +50,10 @@ img.wide { min-width: 40rem; }
 """
 
 
-LONG = 12  # characters of a column's title that fit in one line
+MANY = 12
+"""A table with more columns is set smaller."""
+LONG = 12
+"""Characters of a title of a column that fit in one line."""
 
 
 class Heading(NamedTuple):
@@ -273,7 +277,8 @@ def _table_html(table: Table) -> str:
     head = "".join(f"<tr>{line}</tr>\n" for line in (upper, lower) if line)
     rows = ("".join(map(_cell_html, row, classes)) for row in table.rows)
     body = "".join(f"<tr>{row}</tr>\n" for row in rows)
-    return f'<div class="scroll"><table>\n<thead>\n{head}</thead>\n<tbody>\n{body}</tbody>\n</table></div>'
+    dense = ' class="dense"' if len(classes) > MANY else ""
+    return f'<div class="scroll"><table{dense}>\n<thead>\n{head}</thead>\n<tbody>\n{body}</tbody>\n</table></div>'
 
 
 def _cell_html(cell: Cell, column: str) -> str:
