@@ -8,6 +8,7 @@ function have a closed form.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -51,8 +52,9 @@ class Process(NamedTuple):
 
     def kernel(self, x: Float[Tensor, "n dx"], z: Float[Tensor, "m dx"]) -> Float[Tensor, "n m"]:
         """Covariances of the function at inputs."""
-        between, (smooth, rough) = squares(x, z), tensor(self.rates).square()
-        return matern(between @ smooth) + self.rough * torch.exp(-(between @ rough).sqrt())
+        smooth, rough = tensor(self.rates)
+        found = matern(torch.cdist(x * smooth, z * smooth))
+        return found + self.rough * torch.exp(-torch.cdist(x * rough, z * rough)) if self.rough else found
 
     def predict(
         self, xc: Float[Tensor, "n dx"], yc: Float[Tensor, " n"], xt: Float[Tensor, "m dx"]
@@ -113,9 +115,9 @@ def squares(x: Float[Tensor, "n dx"], z: Float[Tensor, "m dx"]) -> Float[Tensor,
     return (x[:, None] - z).square()
 
 
-def matern(squared: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
-    """The Matern 5/2 kernel at squared distances in units of the length-scale."""
-    a = (5 * squared).sqrt()
+def matern(distance: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
+    """The Matern 5/2 kernel at distances in units of the length-scale."""
+    a = math.sqrt(5) * distance
     return (1 + a + a.square() / 3) * torch.exp(-a)
 
 
