@@ -4,8 +4,8 @@
     python benchmarks/results_page.py
 
 A table stands between the lines `<!-- table gp-1d gp-1d delta-0.0 delta-1.0 -->` and `<!-- end -->`: the experiment,
-the task, and the test sets that become columns, in the order of the rows. `tests/test_readme.py` checks that
-the tables on the page are those that this script makes.
+the task, and the test sets that become columns, in the order of the rows. `<!-- times -->` begins that of training steps.
+`tests/test_readme.py` checks that the tables on the page are those that this script makes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from shiftnp.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/results.md"
+TIMES = re.compile(r"(<!-- times -->\n).*?(<!-- end -->)", re.DOTALL)
 BLOCK = re.compile(r"(<!-- table ([\w-]+) ([\w-]+) ([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -48,6 +49,16 @@ def table(experiment: str, task: str, sets: list[str]) -> str:
             cells += [over_seeds([score(run, at) for run in runs], 3) for at in sets]
             cells += [over_seeds([gap(run, at) for run in runs], 3) for at in with_gap]
             lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def times() -> str:
+    """A Markdown table of the times of training steps, from results/train-times.json."""
+    lines = ["| model | seconds a step | relative to the TNP | the paper's |", "|---|---:|---:|---:|"]
+    for entry in json.loads((ROOT / "results/train-times.json").read_text())["models"].values():
+        lines.append(
+            f"| {entry['title']} | {entry['median']:.3f} | {entry['ratio']:.2f} | {entry['paper_ratio']:.2f} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -88,6 +99,7 @@ def number(value: int | None) -> str:
 
 def fill(text: str) -> str:
     """The page with all tables made again."""
+    text = TIMES.sub(lambda found: found[1] + times() + found[2], text)
     return BLOCK.sub(lambda found: found[1] + table(found[2], found[3], found[4].split()) + found[5], text)
 
 

@@ -141,6 +141,15 @@ def test_speeds_are_the_measured_ones():
         assert f"{largest['encode'] + largest['predict']:.1f} s and {largest['megabytes']:.0f} MB" in MEASURED
 
 
+def test_maps_of_the_paper_s_size_are_the_measured_ones():
+    found = json.loads((ROOT / "results/scale-paper.json").read_text())
+    for name, entry in found["models"].items():
+        row = entry["sizes"][-1]
+        cells = f"{row['encode']:.1f} s | {row['predict']:.1f} s | {row['megabytes']:,.0f} MB"
+        assert f"| {name} | {cells} |" in MEASURED
+        assert (row["encode"] + 10 * row["predict"] < 60) == (name.startswith("TE-PT-TNP") and "rotary" in name)
+
+
 def test_the_page_on_the_rotary_kernel_tells_what_was_measured():
     page = (ROOT / "docs/rotary.md").read_text()
     search = json.loads((ROOT / "results/period-search.json").read_text())
