@@ -4,8 +4,8 @@
     python benchmarks/results_page.py
 
 A table stands between the lines `<!-- table gp-1d gp-1d delta-0.0 delta-1.0 -->` and `<!-- end -->`: the experiment,
-the task, and the test sets that become columns, in the order of the rows. `<!-- times -->` begins that of training steps.
-`tests/test_readme.py` checks that the tables on the page are those that this script makes.
+the task, and the test sets that become columns, in the order of the rows. `<!-- times -->` begins that of training
+steps. `tests/test_readme.py` checks that the tables on the page are those that this script makes.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ remembers how it deviates, and is overconfident at all other places. Therefore, 
 the stations is left out, all positions are jittered by a part of the distance to the nearest station, and the map is
 stretched and reflected at random. Weights are validated on groups that are not used in training, both at stations that
 are (known places) and at stations that are not (new places); those weights are kept that improve on the pretrained ones
-most where they improve least. If none improve on both by more than a standard error, the pretrained weights stay. That
-error is, at new places, the larger one of those over groups and over stations, which are often few.
+most where they improve least. If none improve on both by more than two standard errors, the pretrained weights stay. At
+new places that error is the larger one of those over groups and over stations, which are often few.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 RATE = 3e-4
 AVERAGE = 0.99
 """Decay of the moving average of the weights, which is what is validated and kept."""
+SURE = 2.0
+"""Standard errors by which weights must improve on the pretrained ones: they are the best of many validations."""
 EVERY, PATIENCE = 0.05, 0.5
 """Parts of the time between two validations, and without improvement after which training stops."""
 PRINT_EVERY = 30.0
@@ -63,8 +65,8 @@ class Gain:
 
     @property
     def sure(self) -> float:
-        """The gain minus its standard error."""
-        return self.gain - self.error
+        """The gain minus `SURE` standard errors."""
+        return self.gain - SURE * self.error
 
     def __str__(self) -> str:
         return f"{self.gain:+.3f} ± {self.error:.3f}"
