@@ -278,7 +278,7 @@ def test_weights_that_help_are_kept_saved_and_loaded(clock, tmp_path, monkeypatc
     tuning = model.tuning_
     assert clock.seconds <= 12 + 5 * SECONDS
     assert tuning.kept
-    assert tuning.ended == "time"
+    assert tuning.ended in ("time", "no improvement")
     assert 10 < tuning.best <= tuning.steps
     assert tuning.known.sure > 0
     assert tuning.new.sure > 0
