@@ -46,7 +46,7 @@ def test_predictions_are_those_of_the_textbook():
     inverse, across = np.linalg.inv(kernel(xc, xc) + noise * np.eye(20)), kernel(xc, xt)
     level = (inverse @ yc).sum() / inverse.sum()
     variance = (yc - level) @ inverse @ (yc - level) / 20
-    mean, std = Process(rates, rough, noise).predict(*map(torch.from_numpy, (xc, yc, xt)))
+    mean, std = Process(rates, rough, noise).predict(*map(torch.from_numpy, (xc, yc, xt)), 0.0)
     same(mean, level + across.T @ inverse @ (yc - level), 1e-6)
     same(std, np.sqrt(variance * (1 + rough + noise - (across * (inverse @ across)).sum(0))), 1e-6)
 
@@ -56,8 +56,8 @@ def test_observations_without_output_are_left_out():
     y[3] = np.nan
     there = ~np.isnan(y)
     process = Process(np.full((2, 2), 0.5), 0.5, 0.1)
-    with_nan = process.predict(*map(torch.from_numpy, (x, y, XT)))
-    for a, b in zip(with_nan, process.predict(*map(torch.from_numpy, (x[there], y[there], XT))), strict=True):
+    with_nan = process.predict(*map(torch.from_numpy, (x, y, XT)), 0.0)
+    for a, b in zip(with_nan, process.predict(*map(torch.from_numpy, (x[there], y[there], XT)), 0.0), strict=True):
         same(a, b)
 
 
@@ -197,7 +197,7 @@ def test_functions_of_a_process_have_its_covariance():
     x, y = (torch.from_numpy(a) for a in observations(15))
     xt, process = torch.tensor([[4.0, 4.0], [4.3, 4.2]], dtype=torch.float64), Process(np.full((2, 2), 0.5), 0.1, 0.01)
     drawn = process.sample(x, y, xt, 20_000, 1.0, torch.Generator().manual_seed(0))
-    mean, std = process.predict(x, y, xt)
+    mean, std = process.predict(x, y, xt, 0.0)
     covariance = np.cov(drawn.T.numpy())
     np.testing.assert_allclose(covariance.diagonal(), std.square(), rtol=0.05)
     _, solved, variance = process._condition(x, y, xt)
@@ -211,6 +211,19 @@ def test_a_saved_regressor_predicts_the_same(fitted, tmp_path):
     loaded = Regressor.load(tmp_path / "model")
     assert loaded.scales_[0].share == fitted.scales_[0].share
     same(loaded.predict(XT), fitted.predict(XT))
+
+
+def test_observations_that_are_equal_around_a_target():
+    """No rain in half of the region: predictions there are finite, with an uncertainty."""
+    x, y = observations(200)
+    y[x[:, 0] < 5] = 0.0
+    model = regressor(gp=True, neighbours=32, variants=1).fit(x, y)
+    model.scales_ = [replace(model.scales_[0], process=Process(np.full((2, 2), 0.5), 0.0, 0.01), share=0.9)]
+    dry = np.column_stack([np.linspace(0, 2, 9), np.linspace(0, 8, 9)])
+    table = np.stack([*model.predict(dry, return_std=True), *model.predict_quantiles(dry).T])
+    assert np.isfinite(table).all()
+    assert (table[1] > 0).all()
+    assert np.isfinite(model.log_likelihood(dry, np.zeros(9)))
 
 
 def test_a_period_has_no_process():

@@ -15,6 +15,7 @@ from shiftnp.models import NeuralProcess
 from shiftnp.regressor.box import Box
 from shiftnp.regressor.mixture import Mixture
 from shiftnp.regressor.passes import predict_rows, tensor
+from shiftnp.regressor.process import SMALLEST
 from shiftnp.regressor.scales import Scales, spread
 from shiftnp.regressor.tiles import CHUNK, Tiles
 
@@ -105,7 +106,7 @@ class Predictor:
                 process = scales[o].process
                 if process is not None:
                     xc, yc, xt = self._rows(anchor, u[here], np.array([o]), np.ones((1, u.shape[1])))
-                    mean, std = process.predict(xc[0], yc[0], xt[0])
+                    mean, std = process.predict(xc[0], yc[0], xt[0], SMALLEST * spread(self.y[:, o]))
                     result.weight[o, at, slot, -1, 0] = share[:, 0] * scales[o].share
                     result.means[o, at, slot, -1, 0], result.stds[o, at, slot, -1, 0] = mean, std
             taken[here] += 1

@@ -24,6 +24,8 @@ MOST, LEAST = 192, 12
 seen, the rest anywhere. With fewer than `LEAST` there is no process."""
 JITTER = 1e-10
 """Added to the noise."""
+SMALLEST = 1e-6
+"""Lower bound of a standard deviation, as a fraction of that of all outputs."""
 FEW = 128
 """Observations on which starts of the optimiser are compared, at most."""
 STARTS = [(rate, noise) for rate in (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0) for noise in (-7.0, -4.0, -1.0)]
@@ -57,11 +59,16 @@ class Process(NamedTuple):
         return found + self.rough * torch.exp(-torch.cdist(x * rough, z * rough)) if self.rough else found
 
     def predict(
-        self, xc: Float[Tensor, "n dx"], yc: Float[Tensor, " n"], xt: Float[Tensor, "m dx"]
+        self, xc: Float[Tensor, "n dx"], yc: Float[Tensor, " n"], xt: Float[Tensor, "m dx"], floor: float
     ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-        """Mean and standard deviation of new observations at targets; outputs that are NaN are left out."""
+        """Mean and standard deviation of new observations at targets; outputs that are NaN are left out.
+
+        Args:
+            floor: lower bound of the standard deviation, for observations that are equal by chance.
+        """
         mean, solved, variance = self._condition(xc, yc, xt)
-        return mean, (variance * (1 + self.rough + self.noise - solved.square().sum(0)).clamp(min=JITTER)).sqrt()
+        left = (1 + self.rough + self.noise - solved.square().sum(0)).clamp(min=JITTER)
+        return mean, (variance * left).sqrt().clamp(min=floor)
 
     def sample(
         self,

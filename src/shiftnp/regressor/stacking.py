@@ -17,8 +17,8 @@ from torch import Tensor
 from shiftnp.regressor.folds import Fold
 from shiftnp.regressor.mixture import Mixture
 from shiftnp.regressor.passes import tensor
-from shiftnp.regressor.process import fit_process
-from shiftnp.regressor.scales import Scales
+from shiftnp.regressor.process import SMALLEST, fit_process
+from shiftnp.regressor.scales import Scales, spread
 
 DOUBT = 1.0
 """Held-out observations that count as if only the network explained them: few observations decide nothing."""
@@ -42,12 +42,12 @@ def add_process(
     process = None if scale.held_out is None else fit_process(u, y, seed)
     if process is None or scale.held_out is None or scale.y is None:
         return scale
-    parts = []
+    parts, floor = [], SMALLEST * spread(y)
     for fold in folds:
         there = ~np.isnan(y[fold.held_out])
         if np.isnan(y[fold.context]).all():
             return scale
-        parts.append(process.predict(tensor(fold.xc), tensor(y[fold.context]), tensor(fold.xt[there])))
+        parts.append(process.predict(tensor(fold.xc), tensor(y[fold.context]), tensor(fold.xt[there]), floor))
     mean, std = (torch.cat(part) for part in zip(*parts, strict=True))
     found = Mixture(torch.ones_like(mean)[:, None], mean[:, None], std[:, None])
     weight = share(found.log_prob(scale.y) - scale.held_out.log_prob(scale.y))
