@@ -107,6 +107,15 @@ def test_the_comparison_with_gaussian_processes_is_the_measured_one():
         assert f"| {int(n):,} | {cells} |" in MEASURED
 
 
+def test_what_fine_tuning_does_is_what_was_measured():
+    found, page = (json.loads((ROOT / "results/stations.json").read_text()), ROOT / "docs/howto/stations.md")
+    prose, after = " ".join(page.read_text().split()), found["after"]
+    known, new = (100 * after[f"{name} places"]["90 % intervals cover"]["mean"] for name in ("known", "new"))
+    assert f"cover {known:.0f} % at known and {new:.0f} % at new stations" in prose
+    assert f"{found['stations']['withheld']} stations and the last {found['days']['withheld']} days" in prose
+    assert "the pretrained weights stay" in after["report"]
+
+
 def test_times_of_joint_samples_are_the_measured_ones():
     found = json.loads((ROOT / "results/sample.json").read_text())
     text = (ROOT / "docs/sampling.md").read_text()
