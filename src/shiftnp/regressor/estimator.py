@@ -22,6 +22,7 @@ from shiftnp.regressor.folds import make_folds
 from shiftnp.regressor.groups import Groups, by_group, read_labels, select
 from shiftnp.regressor.mixture import Mixture, check_levels
 from shiftnp.regressor.predictor import Predictor
+from shiftnp.regressor.regular import find_bound
 from shiftnp.regressor.scales import MANY, Scales, search
 from shiftnp.regressor.stacking import add_process
 from shiftnp.regressor.summary import summary
@@ -50,7 +51,8 @@ class Regressor(Estimator):
 
     Args:
         period: periods of inputs that wrap, by name or position, such as `{"lon": 360}`; of dates in days.
-        calibrate: whether the predictive spread is multiplied by the factor that is best for held-out observations.
+        calibrate: whether the predictive spread is multiplied by the factor that is best for held-out observations;
+            between evenly spaced observations it also has a lower bound, as none of these were close to the others.
         folds: number of folds of the cross-validation.
         scales: number of common factors of the inputs to try first, between 1/3 and 3 (about half as many with more
             than 512 observations), or these factors; 1: no search.
@@ -239,7 +241,10 @@ class Regressor(Estimator):
                 continue
             if self.calibrate:
                 spreads[o] = spread_factor(scale.held_out, scale.y)
-            results.append(scores(scale.held_out.spread(torch.full_like(scale.y, spreads[o])), scale.y))
+            prediction = scale.held_out.spread(torch.full_like(scale.y, spreads[o]))
+            if self.calibrate and not any(self._box.period):
+                scale.bound = find_bound(folds, self._y[:, o], scale.typical, prediction)
+            results.append(scores(prediction, scale.y))
         return [scale.plain() for scale in found], spreads, results or None
 
     def _make_tiles(self) -> None:

@@ -16,6 +16,7 @@ from shiftnp.regressor.box import Box
 from shiftnp.regressor.mixture import Mixture
 from shiftnp.regressor.passes import predict_rows, tensor
 from shiftnp.regressor.process import SMALLEST
+from shiftnp.regressor.regular import nearest
 from shiftnp.regressor.scales import Scales, spread
 from shiftnp.regressor.tiles import CHUNK, Tiles
 
@@ -67,7 +68,21 @@ class Predictor:
         spreads = torch.tensor(self.spreads, dtype=torch.float64)[:, None]
         for i in range(0, len(order), size):
             rows = order[i : i + size]
-            yield rows, self._predict(u[rows]).spread(spreads)
+            yield rows, self._bounded(u[rows], self._predict(u[rows]).spread(spreads))
+
+    def _bounded(self, u: Float[np.ndarray, "m dx"], prediction: Mixture) -> Mixture:
+        """Calibrated predictions `[k, m]`, where nothing is known of them not too sure, see `regular.py`."""
+        stds, anchors = prediction.stds, self.tiles.nearest(u)
+        for o, scale in enumerate(self.scales):
+            if scale.bound is None or o not in self.known:
+                continue
+            distance = torch.empty(len(u), dtype=torch.float64)
+            for anchor in np.unique(anchors):
+                here = np.flatnonzero(anchors == anchor)
+                xc, yc, xt = self._rows(int(anchor), u[here], np.array([o]), scale.typical[None])
+                distance[torch.from_numpy(here)] = nearest(xt[0], xc[0, ~yc[0].isnan()])
+            stds[o] = scale.bound.apply(Mixture(*(part[o] for part in prediction)), distance).stds
+        return prediction
 
     def _predict(self, u: Float[np.ndarray, "m dx"]) -> Mixture:
         """The mixture over anchors, scales and Gaussian processes at coordinates, `[k, m]`, before calibration."""

@@ -25,6 +25,7 @@ from shiftnp.regressor.columns import Columns
 from shiftnp.regressor.finetune import Tuning
 from shiftnp.regressor.groups import Groups
 from shiftnp.regressor.process import Process
+from shiftnp.regressor.regular import Bound
 from shiftnp.regressor.scales import Scales
 from shiftnp.runs.tensors import read_tensors, write_tensors
 
@@ -71,15 +72,24 @@ class SavedProcess:
 
 
 @dataclass(frozen=True)
+class SavedBound:
+    """`Bound` as plain data."""
+
+    reach: float
+    least: float
+
+
+@dataclass(frozen=True)
 class SavedScales:
-    """Factors and weights of the scales of one output and the factor of its spread; degrees of trends and the Gaussian
-    process, which files of earlier versions do not have."""
+    """Factors and weights of the scales of one output and the factor of its spread; degrees of trends, the Gaussian
+    process and the lower bound of standard deviations, which files of earlier versions do not have."""
 
     factors: tuple[tuple[float, ...], ...]
     weights: tuple[float, ...]
     spread: float
     degrees: tuple[int, ...] = ()
     process: SavedProcess | None = None
+    bound: SavedBound | None = None
 
     @staticmethod
     def of(scales: Scales, spread: float) -> SavedScales:
@@ -91,6 +101,7 @@ class SavedScales:
             spread,
             tuple(scales.degrees.tolist()),
             found and SavedProcess(tuple(map(tuple, found.rates.tolist())), found.rough, found.noise, scales.share),
+            scales.bound and SavedBound(*scales.bound),
         )
 
     def scales(self) -> Scales:
@@ -99,12 +110,14 @@ class SavedScales:
         if not len(self.factors) == len(self.weights) == len(degrees):
             raise ValueError("factors, weights and degrees of scales differ in number")
         weights, inputs = torch.tensor(self.weights, dtype=torch.float64), np.array(self.factors)
+        bound = None if self.bound is None else Bound(self.bound.reach, self.bound.least)
         if found is None:
-            return Scales(inputs, weights, np.array(degrees))
+            return Scales(inputs, weights, np.array(degrees), bound=bound)
         rates = np.array(found.rates)
         if rates.shape != (2, inputs.shape[1]):
             raise ValueError("the Gaussian process does not fit the inputs")
-        return Scales(inputs, weights, np.array(degrees), Process(rates, found.rough, found.noise), found.share)
+        process = Process(rates, found.rough, found.noise)
+        return Scales(inputs, weights, np.array(degrees), process, found.share, bound)
 
 
 @dataclass(frozen=True)

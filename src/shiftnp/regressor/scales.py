@@ -26,6 +26,7 @@ from shiftnp.regressor.folds import Fold
 from shiftnp.regressor.mixture import Mixture, combine
 from shiftnp.regressor.passes import predict_rows, tensor
 from shiftnp.regressor.process import Process
+from shiftnp.regressor.regular import Bound
 from shiftnp.regressor.trend import explained
 
 FEW, THIN = 64, 224
@@ -50,7 +51,8 @@ MOSTLY = 0.5
 class Scales:
     """Candidates of one output: factors, degrees of trends, weights, and predictions of the held-out observations.
 
-    A Gaussian process may have a share of the predictions, see `stacking.py`; weights are then those of the rest.
+    A Gaussian process may have a share of the predictions, see `stacking.py`; weights are then those of the rest. There
+    may be a lower bound of standard deviations, see `regular.py`.
     """
 
     factors: Float[np.ndarray, "s dx"]
@@ -58,6 +60,7 @@ class Scales:
     degrees: Int[np.ndarray, " s"] = field(default_factory=lambda: np.zeros(1, int))
     process: Process | None = None
     share: float = 0.0
+    bound: Bound | None = None
     held_out: Mixture | None = field(default=None, repr=False)  # [h], of the weighted candidates
     y: Float[Tensor, " h"] | None = field(default=None, repr=False)
 
