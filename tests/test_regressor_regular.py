@@ -12,6 +12,7 @@ import torch
 from regressors import observations, regressor, same
 from shiftnp import Regressor
 from shiftnp.regressor.mixture import Mixture
+from shiftnp.regressor.process import Process
 from shiftnp.regressor.regular import Bound
 
 
@@ -75,6 +76,20 @@ def test_targets_may_be_split_and_models_saved(n, tmp_path):
     loaded = Regressor.load(tmp_path / "model")
     assert loaded.scales_[0].bound == model.scales_[0].bound
     same(loaded.predict(xt, return_std=True)[1], std)
+
+
+def test_an_output_that_is_missing_in_a_region():
+    """There, no observation of it is among the neighbours: the prediction is that of the network without any."""
+    x, y = evenly(200, outputs=2)
+    y[:140, 1] = np.nan
+    model = regressor(1, neighbours=32, variants=1, gp=True).fit(x, y)
+    assert model.scales_[1].bound
+    model.scales_[1].process, model.scales_[1].share = Process(np.ones((2, 1)), 0.0, 0.1), 0.9
+    mean, std = model.predict(np.array([[3.3], [50.0], [170.5]]), return_std=True)
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+    weight = next(p.weight for _, p in model._predictor.blocks(np.array([[3.3]])))
+    same(weight.sum(-1), [[1.0], [1.0]])
 
 
 def test_intervals_between_regular_observations_cover():

@@ -24,11 +24,12 @@ def is_field(path: Path) -> bool:
 
 
 def numbers(column: Any, name: str, path: Path) -> Float[np.ndarray, " n"]:
+    """A column in float64; raises a ValueError that names the first cell that is no number."""
     pd = import_optional("pandas", f"Reading {path.name}")
     types = pd.api.types
     if types.is_numeric_dtype(column) and not types.is_bool_dtype(column) and not types.is_complex_dtype(column):
-        numbers: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        return numbers
+        plain: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return plain
     values = pd.to_numeric(column.astype(str).where(column.notna()), errors="coerce")
     bad = (values.isna() & column.notna()).to_numpy()
     if types.is_bool_dtype(column) or types.is_datetime64_any_dtype(column):
@@ -59,9 +60,7 @@ def input_column(column: Any, name: str, path: Path, expected: str | None = None
     pd = import_optional("pandas", f"Reading {path.name}")
     types = pd.api.types
     column = column if expected == "number" else parse_dates(column, name, expected == "date")
-    if types.is_datetime64_any_dtype(column):
-        return column
-    if types.is_timedelta64_dtype(column):
+    if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
         return column
     try:
         return pd.Series(numbers(column, name, path), index=column.index)
@@ -74,6 +73,7 @@ def input_column(column: Any, name: str, path: Path, expected: str | None = None
 
 
 def is_number(value: Any) -> bool:
+    """Whether a value, also as text, is a number."""
     try:
         float(value)
     except (TypeError, ValueError):

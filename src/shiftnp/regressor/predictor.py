@@ -113,16 +113,17 @@ class Predictor:
             share = tensor(weights[here, anchor])[:, None]
             row = 0
             for o in known:
-                for s, weight in enumerate(scales[o].weights * (1 - scales[o].share)):
+                xc, yc, xt = self._rows(anchor, u[here], np.array([o]), np.ones((1, u.shape[1])))
+                process = None if yc.isnan().all() else scales[o].process  # it predicts nothing from no observations
+                of_process = 0.0 if process is None else scales[o].share
+                for s, weight in enumerate(scales[o].weights * (1 - of_process)):
                     result.weight[o, at, slot, s] = part.weight[row] * share * weight
                     result.means[o, at, slot, s] = part.means[row]
                     result.stds[o, at, slot, s] = part.stds[row]
                     row += 1
-                process = scales[o].process
                 if process is not None:
-                    xc, yc, xt = self._rows(anchor, u[here], np.array([o]), np.ones((1, u.shape[1])))
                     mean, std = process.predict(xc[0], yc[0], xt[0], SMALLEST * spread(self.y[:, o]))
-                    result.weight[o, at, slot, -1, 0] = share[:, 0] * scales[o].share
+                    result.weight[o, at, slot, -1, 0] = share[:, 0] * of_process
                     result.means[o, at, slot, -1, 0], result.stds[o, at, slot, -1, 0] = mean, std
             taken[here] += 1
         assert result is not None

@@ -71,5 +71,5 @@ def find_bound(
 
 
 def nearest(x: Float[Tensor, "m dx"], z: Float[Tensor, "n dx"]) -> Float[Tensor, " m"]:
-    """Distance of each of `x` to the nearest of `z`."""
-    return torch.cdist(x, z).amin(1)
+    """Distance of each of `x` to the nearest of `z`; infinite if there are none."""
+    return torch.cdist(x, z).amin(1) if len(z) else torch.full((len(x),), torch.inf, dtype=x.dtype)
