@@ -15,8 +15,10 @@ from shiftnp.attention.local import CellList
 from shiftnp.attention.mask import BlockMask
 from shiftnp.batch import Batch
 from shiftnp.geometry import Geometry, Positions
+from shiftnp.kernels import rotary
 from shiftnp.kernels.mlp import PairwiseMLPAttention
 from shiftnp.nn import transformer
+from shiftnp.nn.block import Block
 
 
 def as_mask(near, b, nk):
@@ -213,3 +215,33 @@ def test_every_parameter_gets_a_gradient_where_nobody_has_neighbours(kernel):
     xc = torch.arange(200, dtype=torch.float64)[None, :, None].expand(-1, -1, 2) * 10
     model(xc, batch.yc, xc + 5).log_prob(batch.yt).mean().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+PARTS = {
+    **MODELS,
+    "te-pt-tnp rotary": ("te-pt-tnp", {"kernel": "rotary"}),
+    "tnp": ("tnp", {}),
+    "pt-tnp": ("pt-tnp", {}),
+}
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("radius", [None, 0.6])
+@pytest.mark.parametrize("variant", PARTS)
+def test_without_gradients_queries_come_in_parts_with_the_same_predictions(monkeypatch, variant, radius, tasks):
+    name, options = PARTS[variant]
+    options = {**options, "radius": radius} if name.startswith("te") else options
+    model, batch = small_model(name, dx=2, **options), random_batch(b=tasks, nc=90, nt=150, dx=2)
+    batch.xt[0, 3] = 50.0  # sees nobody
+    mask = torch.arange(90) < torch.tensor([[80], [90]])[:tasks]
+    with_gradients = model(batch.xc, batch.yc, batch.xt, mask)
+    monkeypatch.setattr(transformer, "MOST_QUERIES", 32)
+    monkeypatch.setattr(transformer, "DENSE", 0)
+    monkeypatch.setattr(rotary, "KEYS_AT_ONCE", 16)
+    sizes, forward = [], Block.forward
+    monkeypatch.setattr(Block, "forward", lambda self, q, k, m: sizes.append(q.z.shape[1]) or forward(self, q, k, m))
+    with torch.no_grad():
+        in_parts = model(batch.xc, batch.yc, batch.xt, mask)
+    torch.testing.assert_close(in_parts.mean, with_gradients.mean, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(in_parts.stddev, with_gradients.stddev, rtol=1e-10, atol=1e-10)
+    assert max(sizes) == (150 if name.startswith("te") and radius is not None and tasks > 1 else 32)

@@ -22,7 +22,7 @@ from shiftnp.plots.style import styles
 from shiftnp.report import make_report
 from shiftnp.report.lines import gather
 from shiftnp.report.page import Cell, Paragraph, Picture, Table, to_html, to_markdown, write_page
-from shiftnp.report.pictures import prediction_pictures, sweep
+from shiftnp.report.pictures import over_seeds, prediction_pictures, score_picture, sweep
 from shiftnp.report.tables import best, measured, show
 from shiftnp.report.timing import make_timing_report, read_measurement
 from shiftnp.runs.config import Training
@@ -207,6 +207,15 @@ def test_several_seeds_have_mean_and_spread(tmp_path: Path) -> None:
     html, _ = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
     table = next(t for t in Page(html.read_text()).tables if "seeds" in t[0])
     assert table[1:] == [["TNP", "3", *["-0.510 ± 0.010"] * 3]]
+    lines = gather(EXPERIMENT, runs, list(map(read, runs)))
+    figure = score_picture(EXPERIMENT, lines).figure
+    ours = figure.axes[0].containers
+    assert [c.get_label() for c in ours] == ["CNP", "TNP, 3 seeds"]
+    assert ours[1].lines[0].get_ydata() == pytest.approx([-0.51] * 3)
+    tops = [segment[1][1] for segment in ours[1].lines[2][0].get_segments()]
+    assert tops == pytest.approx([-0.5] * 3)
+    again = gather(EXPERIMENT, runs[:1] * 2, [read(runs[0])] * 2)  # one run twice is not two seeds
+    assert [model.label for model in over_seeds(again) if model.row.name == "tnp"] == ["TNP (1)", "TNP (2)"]
 
 
 def test_the_papers_scores_are_said_to_be_of_other_test_tasks(report: tuple[Path, Path]) -> None:

@@ -50,32 +50,23 @@ def attend(
     """Applies dense attention to all tokens at once or, with a block mask, block by block."""
     if not isinstance(mask, BlockMask):
         return dense(q, k, v, at_q, at_k, mask)
-    heads, dk = k.shape[1], k.shape[1] * k.shape[3]
-    of_q, of_kv = _rows(q), torch.cat([_rows(k), _rows(v)], -1)
-
-    def split(rows: Tensor) -> Tensor:
-        return rows.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-    outs, steps = [of_kv.new_zeros(1, of_kv.shape[-1] - dk)], []
-    for group in mask.groups or _no_pairs(of_q, of_kv):
-        kv = _gather(of_kv, group.k)
-        positions = _take(at_q, group.q), _take(at_k, group.k)
-        out, step = dense(
-            split(_gather(of_q, group.q)), split(kv[..., :dk]), split(kv[..., dk:]), *positions, group.pairs
-        )
+    outs, steps = [v.new_zeros(1, v.shape[1] * v.shape[3])], []
+    for group in mask.groups or _no_pairs(q, k):
+        of_q, of_k, of_v = _gather_heads(q, group.q), _gather_heads(k, group.k), _gather_heads(v, group.k)
+        out, step = dense(of_q, of_k, of_v, _take(at_q, group.q), _take(at_k, group.k), group.pairs)
         outs.append(_rows(out))
         if step is not None:
             steps.append(step.flatten(0, 1))
-    out = split(_gather(torch.cat(outs), mask.row))
+    out = _gather(torch.cat(outs), mask.row).unflatten(-1, (v.shape[1], -1)).transpose(1, 2)
     if not steps:
         return out, None
     no_step = steps[0].new_zeros(1, steps[0].shape[-1])
     return out, _gather(torch.cat([no_step, *steps]), mask.row)
 
 
-def _no_pairs(q: Float[Tensor, "rows_q cq"], k: Float[Tensor, "rows_k ck"]) -> list[BlockGroup]:
+def _no_pairs(q: Float[Tensor, "b h nq dq"], k: Float[Tensor, "b h nk dk"]) -> list[BlockGroup]:
     """A block of one query and one key that does not attend, so that every parameter gets a gradient, of zero."""
-    if not len(q) or not len(k):
+    if not q.shape[0] * q.shape[2] or not k.shape[2]:
         return []
     row = torch.zeros(1, 1, dtype=torch.long, device=q.device)
     return [BlockGroup(row, row, torch.zeros(1, 1, 1, dtype=torch.bool, device=q.device))]
@@ -284,6 +275,14 @@ def _take(at: Positions, rows: Int[Tensor, "blocks n"]) -> Positions:
 
 def _rows(t: Float[Tensor, "b h n d"]) -> Float[Tensor, "rows hd"]:
     return t.transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+def _gather_heads(t: Float[Tensor, "b h n d"], rows: Int[Tensor, "blocks m"]) -> Float[Tensor, "blocks h m d"]:
+    """The tokens in those rows, tasks flattened, heads first; from tokens of one head that follow each other."""
+    _, h, n, d = t.shape
+    first = (rows // n * h)[:, None] + torch.arange(h, device=t.device)[:, None]
+    at = first * n + (rows % n)[:, None]
+    return t.reshape(-1, d).index_select(0, at.flatten()).view(*at.shape, d)
 
 
 def _gather(t: Float[Tensor, "rows c"], rows: Int[Tensor, "b n"]) -> Float[Tensor, "b n c"]:

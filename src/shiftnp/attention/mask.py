@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -31,6 +32,14 @@ class BlockMask(NamedTuple):
     groups: list[BlockGroup]
     row: Int[Tensor, "b nq"]
     has_keys: Bool[Tensor, "b nq 1"]
+
+    def attended(self, keys: int) -> tuple[Int[Tensor, " some"], BlockMask]:
+        """The keys, out of so many, that occur in a block, and this mask for them alone."""
+        occurs = torch.zeros(keys, dtype=torch.bool, device=self.row.device)
+        for group in self.groups:
+            occurs[group.k.flatten()] = True
+        place = occurs.cumsum(0) - 1
+        return occurs.nonzero()[:, 0], self._replace(groups=[g._replace(k=place[g.k]) for g in self.groups])
 
 
 AttentionMask = PairMask | BlockMask

@@ -64,8 +64,10 @@ class FrequencyBank(nn.Module):
 
 def angles(x: Float[Tensor, "*any n dx"], vectors: Float[Tensor, "*more r dx"]) -> Float[Tensor, "*all n r"]:
     """`w . x` without a matrix product, which may run in reduced precision (TF32), too coarse for a phase."""
-    parts = [x[..., i, None] * vectors[..., i] for i in range(x.shape[-1])]
-    return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
+    total = x[..., 0, None] * vectors[..., 0]
+    for i in range(1, x.shape[-1]):
+        total = torch.addcmul(total, x[..., i, None], vectors[..., i])
+    return total
 
 
 def interleaved(band: tuple[float, float], heads: int, n: int) -> Float[Tensor, "h r"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from shiftnp.attention import local
 from shiftnp.attention.mask import AttentionMask, BlockMask, PairMask, has_keys
-from shiftnp.attention.rotary import attend
+from shiftnp.attention.rotary import Rotation, attend
 from shiftnp.geometry import Geometry, Positions
 from shiftnp.kernels.base import AttentionSize, Kernel
 from shiftnp.kernels.frequencies import FrequencyBank, interleaved
@@ -28,6 +28,8 @@ CACHED_SCORES = 1 << 17
 """The same for a CPU without gradients, where a block that fits into the processor's cache takes half the time."""
 FEWEST_QUERIES = 32
 """Queries in a block without gradients, at least: products with fewer rows are slow."""
+KEYS_AT_ONCE = 1 << 13
+"""Keys that are projected and rotated at once without gradients."""
 
 
 @dataclass(frozen=True)
@@ -99,37 +101,36 @@ class RotaryAttention(nn.Module):
     ) -> tuple[Float[Tensor, "b nq dz"], Float[Tensor, "b nq dx"] | None]:
         # In float32 at least: phases and distances are differences of large numbers, too coarse in bfloat16.
         dtype = torch.promote_types(q.z.dtype, torch.float32)
-        of_q, of_k = self._project(q.z, k.z, dtype)
         # Only displacements matter, so any translation-equivariant origin will do. Phases are computed in the precision
         # of the inputs: on a long domain, positions relative to the origin are large, too.
         centre, precise = Geometry.centre(k.positions.x, k.mask), torch.promote_types(dtype, k.positions.x.dtype)
         xk = self.geometry.relative(k.positions, centre, precise)
-        shared = q.x is k.x and q.offset is k.offset  # self-attention
-        xq = xk if shared else self.geometry.relative(q.positions, centre, precise)
-        rotate_k = self.score_frequencies(xk, dtype)
-        rotate_q = rotate_k if shared else self.score_frequencies(xq, dtype)
-        query, key = rotate_q(of_q.rotary, of_q.plain), rotate_k(of_k.rotary, of_k.plain)
-        rotation, v = None, of_k.value
-        if self.value_frequencies is None:
-            v = v.transpose(1, 2)
+        if q.z is k.z:  # self-attention: all projections as one matrix product, the same rotations
+            xq, parts = xk, self._linear(q.z, self._of_queries() + self._of_keys(), dtype)
+            rotate, rotation = self._rotations(xk, dtype)
+            key, v = self._rotated_keys(parts[-3:], rotate, rotation)
         else:
-            rotation = self.value_frequencies(xk, dtype)
-            v = rotation(*_pairs(v, v.shape[-1]))
-            if not shared:
-                rotation = self.value_frequencies(xq, dtype)
+            key, v = self._many_keys(k.z, xk, dtype)
+            xq = self.geometry.relative(q.positions, centre, precise)
+            parts = self._linear(q.z, self._of_queries(), dtype)
+            rotate, rotation = self._rotations(xq, dtype)
+        query = rotate(parts[0], parts[1])
         channels = v.shape[-1]
         if self.to_step is not None:  # positions are attended to as further values
             v = torch.cat([v, _to_heads(self.geometry.embed(xk), v)], -1)
-        width = None if of_q.width is None else softplus(of_q.width.transpose(1, 2))
+        width = None if self.to_locality is None else softplus(parts[2].transpose(1, 2))
         if width is not None and isinstance(mask, BlockMask):
             query = torch.cat([query, width], -1)  # an extra channel, which `dense` removes
 
         def dense(
             q_: Tensor, k_: Tensor, v_: Tensor, at_q: Positions, at_k: Positions, pairs: PairMask
         ) -> tuple[Tensor, None]:
-            if width is None or not isinstance(mask, BlockMask):
+            if not isinstance(mask, BlockMask):
                 return self._attend(q_, k_, v_, width, at_q, at_k, pairs), None
-            return self._attend(q_[..., :-1], k_, v_, q_[..., -1:], at_q, at_k, pairs), None
+            if width is None:  # blocks are small problems already
+                return attend(q_, k_, v_, pairs), None
+            distance = self.geometry.squared_chord(at_q, at_k, q_.dtype)
+            return attend(q_[..., :-1], k_, v_, pairs, q_[..., -1:], distance), None
 
         with torch.autocast(v.device.type, enabled=False):
             out, _ = local.attend(dense, query, key, v, q.positions, k.positions, mask)
@@ -147,17 +148,46 @@ class RotaryAttention(nn.Module):
             weight = _halves(self.heads.to_out.weight.mT, self.heads.heads).mT
         return self.heads.merge(out.to(q.z.dtype), mask, weight), offset
 
-    def _project(self, zq: Tensor, zk: Tensor, dtype: torch.dtype) -> tuple[OfQueries, OfKeys]:
-        """All projections of queries and of keys, each as one matrix product; in self-attention one for both."""
+    def _of_queries(self) -> list[tuple[nn.Linear, float]]:
+        """Projections of the query tokens, each with a factor: channels to be rotated, other channels, locality."""
         plain, relative = self.heads.head_dim**-0.5, self.frequencies**-0.5
-        q = [(self.to_q_rotary, relative), (self.heads.to_q, plain)]
-        if self.to_locality is not None:
-            q.append((self.to_locality, 1.0))
-        k = [(self.to_k_rotary, 1.0), (self.heads.to_k, 1.0), (self.heads.to_v, 1.0)]
-        both = zq is zk
-        parts = self._linear(zq, q + k if both else q, dtype) + ([] if both else self._linear(zk, k, dtype))
-        rotary, of_q, *width = parts[: len(q)]
-        return OfQueries(rotary, of_q, width[0] if width else None), OfKeys(*parts[len(q) :])
+        layers = [(self.to_q_rotary, relative), (self.heads.to_q, plain)]
+        return layers if self.to_locality is None else [*layers, (self.to_locality, 1.0)]
+
+    def _of_keys(self) -> list[tuple[nn.Linear, float]]:
+        """Projections of the key tokens: channels to be rotated, other channels, and values."""
+        return [(layer, 1.0) for layer in (self.to_k_rotary, self.heads.to_k, self.heads.to_v)]
+
+    def _rotations(self, x: Float[Tensor, "b n dx"], dtype: torch.dtype) -> tuple[Rotation, Rotation | None]:
+        """Rotations of scores and of values for tokens at `x`."""
+        values = self.value_frequencies
+        return self.score_frequencies(x, dtype), None if values is None else values(x, dtype)
+
+    def _rotated_keys(
+        self, of_keys: list[Float[Tensor, "b n h _"]], rotate: Rotation, rotation: Rotation | None
+    ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n dv"]]:
+        """Rotated keys and values."""
+        rotary, plain, v = of_keys
+        return rotate(rotary, plain), v.transpose(1, 2) if rotation is None else rotation(*_pairs(v, v.shape[-1]))
+
+    def _many_keys(
+        self, z: Float[Tensor, "b n dz"], x: Float[Tensor, "b n dx"], dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n dv"]]:
+        """Rotated keys and values of any number of tokens; without gradients some after the other, so that projections
+        and phases of all of them are never held at once."""
+
+        def some(rows: slice) -> tuple[Tensor, Tensor]:
+            return self._rotated_keys(
+                self._linear(z[:, rows], self._of_keys(), dtype), *self._rotations(x[:, rows], dtype)
+            )
+
+        if torch.is_grad_enabled() or torch.compiler.is_exporting() or z.shape[1] <= KEYS_AT_ONCE:
+            return some(slice(None))
+        h, d = self.heads.heads, self.heads.head_dim
+        key, value = (z.new_empty(len(z), h, z.shape[1], size, dtype=dtype) for size in (2 * self.frequencies + d, d))
+        for rows in slices(z.shape[1], KEYS_AT_ONCE):
+            key[:, :, rows], value[:, :, rows] = some(rows)
+        return key, value
 
     def _linear(
         self, z: Float[Tensor, "b n dz"], layers: list[tuple[nn.Linear, float]], dtype: torch.dtype
@@ -215,9 +245,8 @@ class RotaryAttention(nn.Module):
         most, each = MOST_SCORES if graded or q.device.type != "cpu" else CACHED_SCORES, h * k.shape[2]
         if torch.compiler.is_exporting() or b * nq * each <= most:  # sizes of a program are dynamic
             return attend_block(whole, whole)
-        tasks = [slice(i, i + max(1, most // (each * nq))) for i in range(0, b, max(1, most // (each * nq)))]
-        size = max(1 if graded else FEWEST_QUERIES, most // each)
-        rows = [slice(i, i + size) for i in range(0, nq, size)]
+        tasks = slices(b, max(1, most // (each * nq)))
+        rows = slices(nq, max(1 if graded else FEWEST_QUERIES, most // each))
         if graded:  # scores are recomputed in the backward pass, not kept
             parts = [[checkpoint(attend_block, t, r, use_reentrant=False) for r in rows] for t in tasks]
             return torch.cat([torch.cat(part, 2) for part in parts])
@@ -225,22 +254,6 @@ class RotaryAttention(nn.Module):
         for t, r in product(tasks, rows):
             out[t, :, r] = attend_block(t, r)
         return out
-
-
-class OfQueries(NamedTuple):
-    """Projections of the query tokens: channels to be rotated, other channels, and the locality of each head."""
-
-    rotary: Float[Tensor, "b nq h c"]
-    plain: Float[Tensor, "b nq h d"]
-    width: Float[Tensor, "b nq h 1"] | None
-
-
-class OfKeys(NamedTuple):
-    """Projections of the key tokens: channels to be rotated, other channels, and values."""
-
-    rotary: Float[Tensor, "b nk h c"]
-    plain: Float[Tensor, "b nk h d"]
-    value: Float[Tensor, "b nk h d"]
 
 
 def _pairs(z: Float[Tensor, "*any c"], channels: int) -> tuple[Float[Tensor, "*any d"], Float[Tensor, "*any e"] | None]:
@@ -255,6 +268,11 @@ def _halves(rows: Float[Tensor, " c *any"], heads: int) -> Float[Tensor, " c *an
     each = rows.unflatten(0, (heads, -1))
     even = each.shape[1] // 2 * 2
     return torch.cat([each[:, :even:2], each[:, 1:even:2], each[:, even:]], 1).flatten(0, 1)
+
+
+def slices(n: int, size: int) -> list[slice]:
+    """Slices of `size` entries, out of `n`."""
+    return [slice(i, i + size) for i in range(0, n, size)]
 
 
 def _positions(at: Positions, tasks: slice, rows: slice) -> Positions:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from shiftnp.geometry import Geometry, Positions
@@ -54,6 +54,12 @@ class Tokens(NamedTuple):
         """Positions of the tokens of an equivariant model."""
         assert self.x is not None
         return Positions(self.x, self.offset)
+
+    def take(self, rows: slice | Int[Tensor, " some"]) -> Tokens:
+        """Some of these tokens, the same in every task."""
+        z, x, offset, mask = (None if t is None else t[:, rows] for t in (self.z, self.x, self.offset, self.mask))
+        assert z is not None
+        return self._replace(z=z, x=x, offset=offset, mask=mask)
 
     def join(self, new: Tokens) -> Tokens:
         """These tokens and then others; without a location update so far, the offset of the others is zero."""

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from shiftnp.attention.local import SLACK, CellList
-from shiftnp.attention.mask import AttentionMask
+from shiftnp.attention.mask import AttentionMask, BlockMask
 from shiftnp.geometry import Geometry, Positions
 from shiftnp.nn.block import Block
 from shiftnp.nn.pseudo import PlainPseudo, RelativePseudo
@@ -29,6 +29,8 @@ DENSE = 1 << 14
 """Pairs of a task up to which a dense mask is faster than a cell list."""
 MOST_DISTANCES = 1 << 22
 """Distances between old and new tokens held in memory at once."""
+MOST_QUERIES = 1 << 13
+"""Queries of a block at once, without gradients, so that memory stays bounded and activations near the cache."""
 MakeBlock = Callable[[bool], Block]
 """Makes a new block; the argument says whether a later layer uses the locations of its queries (eq. 8)."""
 
@@ -49,6 +51,18 @@ class Memory(NamedTuple):
     def order(self, x: Float[Tensor, "1 nt dx"]) -> Int[Tensor, " nt"] | None:
         """A permutation of targets at `x` that sorts them by cell, so that a chunk holds neighbours; None: any."""
         return None if self.cells is None else self.cells.order(x)
+
+
+class Part(NamedTuple):
+    """Some of the queries, the keys that they may attend to (all if it is None), and the mask of their pairs."""
+
+    q: slice | Int[Tensor, " nq"]
+    k: Int[Tensor, " nk"] | None
+    mask: AttentionMask
+
+    def keys(self, k: Tokens) -> Tokens:
+        """The keys of this part."""
+        return k if self.k is None else k.take(self.k)
 
 
 class Stack(nn.Module):
@@ -78,6 +92,45 @@ class Stack(nn.Module):
         near = self.geometry.within_reach(self.geometry.displacement(q.positions, k.positions, dtype))
         return near if present is None else near & present
 
+    def parts(self, q: Tokens, k: Tokens, cells: CellList | None = None) -> list[Part]:
+        """The queries in parts that are small enough for the processor's cache; one part if gradients are needed.
+
+        With a radius, a part holds the queries of adjacent cells, and only keys near them: keys are projected for each
+        part anew.
+        """
+        tasks, n = q.z.shape[:2]
+        whole = torch.compiler.is_exporting() or torch.is_grad_enabled() or n <= MOST_QUERIES
+        if whole or (tasks > 1 and self.geometry.radius is not None):
+            return [Part(slice(None), *self.near(q, k, cells))]
+        if cells is None:
+            rows = [slice(i, i + MOST_QUERIES) for i in range(0, n, MOST_QUERIES)]
+        else:
+            rows = list(cells.order(q.positions.x).split(MOST_QUERIES))
+        return [Part(some, *self.near(q.take(some), k, cells)) for some in rows]
+
+    def near(self, q: Tokens, k: Tokens, cells: CellList | None) -> tuple[Int[Tensor, " nk"] | None, AttentionMask]:
+        """The keys that any of the queries may attend to (None: all), and the mask of pairs with them."""
+        mask = self.mask(q, k, cells)
+        if isinstance(mask, BlockMask) and len(k.z) == 1 and not torch.is_grad_enabled():
+            some, of_some = mask.attended(k.z.shape[1])
+            return (None, mask) if len(some) == k.z.shape[1] else (some, of_some)
+        return None, mask
+
+    @staticmethod
+    def update(block: nn.Module, q: Tokens, k: Tokens, parts: list[Part]) -> Tokens:
+        """Updates the queries by a block, part after part."""
+        if len(parts) == 1:
+            (part,) = parts
+            return block(q, part.keys(k), part.mask)
+        z, offset = torch.empty_like(q.z), None
+        for part in parts:
+            done = block(q.take(part.q), part.keys(k), part.mask)
+            z[:, part.q] = done.z
+            if done.offset is not None:
+                offset = done.offset.new_empty(*z.shape[:2], done.offset.shape[-1]) if offset is None else offset
+                offset[:, part.q] = done.offset
+        return q._replace(z=z, offset=offset)
+
     def cells(self, k: Tokens) -> CellList:
         """A cell list of the keys."""
         return CellList(self.geometry, k.positions, k.mask)
@@ -92,9 +145,9 @@ class Stack(nn.Module):
 
     def decode(self, memory: Memory, t: Tokens) -> Float[Tensor, "b nt dz"]:
         """Targets attend to the tokens of each encoder layer in turn."""
-        mask = self.mask(t, memory.start, memory.cells)
+        parts = self.parts(t, memory.start, memory.cells)
         for block, keys in zip(self.target, memory.layers, strict=True):
-            t = block(t, keys, mask)
+            t = self.update(block, t, keys, parts)
         return t.z
 
 
@@ -108,9 +161,9 @@ class FullStack(Stack):
     def encode(self, c: Tokens) -> Memory:
         """The memory of a context, for any number of targets."""
         memory = self.memory(c)
-        mask = self.mask(c, c, memory.cells)
+        parts = self.parts(c, c, memory.cells)
         for block in self.context:
-            c = block(c, c, mask)
+            c = self.update(block, c, c, parts)
             memory.layers.append(c)
         return memory
 
@@ -218,12 +271,12 @@ class ISTStack(Stack):
     def encode(self, c: Tokens) -> Memory:
         """The memory of a context, for any number of targets."""
         u = self.pseudo(c)._replace(summary=c.summary)
-        memory, from_context, to_context = self.memory(u), self.mask(u, c), self.mask(c, u)
+        memory, from_context, to_context = self.memory(u), self.mask(u, c), self.parts(c, u)
         for i, block in enumerate(self.pseudo_from_context):
             u = block(u, c, from_context)
             memory.layers.append(u)
             if i < len(self.context_from_pseudo):
-                c = self.context_from_pseudo[i](c, u, to_context)
+                c = self.update(self.context_from_pseudo[i], c, u, to_context)
         return memory
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from statistics import mean, stdev
+from typing import NamedTuple
 
 from shiftnp._text import sentence
 from shiftnp.baselines import BASELINES
-from shiftnp.experiments.base import Column, Experiment
+from shiftnp.experiments.base import Column, Experiment, Row
 from shiftnp.metrics import COVERAGE
 from shiftnp.plots.calibration import draw_calibration
 from shiftnp.plots.learning import Curve, draw_learning
@@ -32,15 +34,51 @@ def sweep(columns: Sequence[Column]) -> tuple[str, list[float]] | None:
     return str(next(iter(names))), [float(part[2]) for part in parts if part]
 
 
-def _series(lines: Sequence[Line], values: Callable[[Line], Sequence[Measured | None]]) -> list[Series]:
-    """The values of each line as a series, in the style of its model."""
-    found = []
+class Trained(NamedTuple):
+    """A model in a figure of scores: its lines, which differ only in the seed."""
+
+    label: str
+    lines: list[Line]
+
+    @property
+    def row(self) -> Row:
+        """The row of the paper."""
+        return self.lines[0].row
+
+
+def over_seeds(lines: Sequence[Line]) -> list[Trained]:
+    """The lines with those together that differ only in the seed."""
+    groups: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
-        pairs = [v or (math.nan, math.nan) for v in values(line)]
+        groups.setdefault((line.row.name, line.title), []).append(line)
+    found = []
+    for (_, title), group in groups.items():
+        seeds = {line.first.seed for line in group if line.evaluations}
+        if len(group) > 1 and len(seeds) == len(group):
+            found.append(Trained(f"{title}, {len(group)} seeds", group))
+        else:
+            found += [Trained(line.label, [line]) for line in group]
+    return found
+
+
+def _series(models: Sequence[Trained], values: Callable[[Line], Sequence[Measured | None]]) -> list[Series]:
+    """The values of each model as a series in its style: of one seed with their standard errors, of several their mean
+    and standard deviation."""
+    found = []
+    for model in models:
+        columns = zip(*map(values, model.lines), strict=True)
+        pairs = [_mean([v for v in column if v is not None]) for column in columns]
         # An unknown standard error is drawn as zero.
         errors = [0.0 if math.isnan(error) else float(error) for _, error in pairs]
-        found.append(Series(line.label, line.style, [float(value) for value, _ in pairs], errors))
+        found.append(Series(model.label, model.lines[0].style, [float(value) for value, _ in pairs], errors))
     return found
+
+
+def _mean(values: Sequence[Measured]) -> Measured:
+    if len(values) < 2:
+        return values[0] if values else (math.nan, math.nan)
+    each = [value for value, _ in values]
+    return mean(each), stdev(each)
 
 
 def _not_empty(panels: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Series]]:
@@ -57,26 +95,28 @@ def score_picture(experiment: Experiment, lines: Sequence[Line]) -> Picture:
         summaries = [line.summary(column) for column in columns]
         return [None if summary is None else measured(summary.log_likelihood) for summary in summaries]
 
-    ours = _series(lines, values)
+    models = over_seeds(lines)
+    ours = _series(models, values)
+    spread = "standard errors" + (", or standard deviations over seeds" if len(models) < len(lines) else "")
     alt = f"{experiment.unit} of each model on each test set"
     if swept is None:
         empty = (None,) * len(columns)
-        paper = [[figures and figures[0] for figures in (line.row.paper or empty)] for line in lines]
+        paper = [[figures and figures[0] for figures in (model.row.paper or empty)] for model in models]
         figure = draw_dots([c.title for c in columns], ours, paper, experiment.unit)
         theirs = " Grey bars: the paper's, on other test tasks." if experiment.has_paper_results else ""
-        return Picture("scores", figure, alt, f"Dots: ours, with standard errors.{theirs}")
+        return Picture("scores", figure, alt, f"Dots: ours, with {spread}.{theirs}")
     name, x = swept
     label = "shift Δ of the test inputs" if name == "delta" else name
     panels = {"ours": ours}
-    # A row with several lines has one curve in the paper, drawn in the style of the first of them.
-    first = {line.row.name: line.label for line in reversed(lines) if any(line.row.paper)}
-    printed = _series(lines, lambda line: line.row.paper or [None] * len(x))
+    # A row with several models has one curve in the paper, drawn in the style of the first of them.
+    first = {model.row.name: model.label for model in reversed(models) if any(model.row.paper)}
+    printed = _series([Trained(m.label, m.lines[:1]) for m in models], lambda line: line.row.paper or [None] * len(x))
     if first:
         panels[PAPER] = [one for one in printed if one.label in first.values()]
     reached = [ceiling(lines, c) for c in columns]
     top = [v[0] if v else math.nan for v in reached] if any(reached) else None
     figure = draw_sweep(x, panels, label, experiment.unit, top)
-    caption = "Solid lines: translation-equivariant models; dashed lines: others."
+    caption = f"With {spread}. Solid lines: translation-equivariant models; dashed lines: others."
     if top is not None:
         caption += " Grey: the best possible prediction on our test tasks."
     return Picture("scores", figure, alt, caption)
@@ -95,7 +135,7 @@ def context_pictures(experiment: Experiment, done: Sequence[Line], columns: Sequ
         bins = [None if summary is None else summary.by_context.get(name) for name in names]
         return [None if b is None else measured(b.gap if gap else b.log_likelihood) for b in bins]
 
-    panels = _not_empty({c.title: _series(done, lambda line, c=c: values(line, c)) for c in columns})  # type: ignore[misc]
+    panels = _not_empty({c.title: _series(over_seeds(done), lambda line, c=c: values(line, c)) for c in columns})  # type: ignore[misc]
     if not panels:
         return []
     ylabel = "gap to the best possible" if gap else experiment.unit
@@ -204,7 +244,7 @@ def calibration_picture(done: Sequence[Line], columns: Sequence[Column]) -> list
         values = [None if summary is None else measured(summary.coverage.get(name)) for name in COVERAGE]
         return [v and (100 * v[0], 100 * v[1]) for v in values]
 
-    panels = _not_empty({c.title: _series(done, lambda line, c=c: covered(line, c)) for c in columns})  # type: ignore[misc]
+    panels = _not_empty({c.title: _series(over_seeds(done), lambda line, c=c: covered(line, c)) for c in columns})  # type: ignore[misc]
     if not panels:
         return []
     caption = "Above zero: intervals are too wide (underconfident). Below zero: too narrow (overconfident)."
