@@ -107,6 +107,13 @@ def test_the_comparison_with_gaussian_processes_is_the_measured_one():
         assert f"| {int(n):,} | {cells} |" in MEASURED
 
 
+def test_the_step_of_a_convcnp_is_the_measured_one():
+    found = json.loads((ROOT / "results/convcnp-step.json").read_text())["models"]
+    prose = " ".join(MEASURED.split())
+    assert f"takes {found['shiftnp']['seconds']:.3f} CPU seconds, and" in prose
+    assert f"and {found['neuralprocesses']['seconds']:.3f} with [neuralprocesses]" in prose
+
+
 def test_what_fine_tuning_does_is_what_was_measured():
     found, page = (json.loads((ROOT / "results/stations.json").read_text()), ROOT / "docs/howto/stations.md")
     prose, after = " ".join(page.read_text().split()), found["after"]

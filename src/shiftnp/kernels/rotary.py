@@ -118,7 +118,7 @@ class RotaryAttention(nn.Module):
         channels = v.shape[-1]
         if self.to_step is not None:  # positions are attended to as further values
             v = torch.cat([v, _to_heads(self.geometry.embed(xk), v)], -1)
-        width = None if self.to_locality is None else softplus(parts[2].transpose(1, 2))
+        width = None if self.to_locality is None else softplus(parts[2].contiguous()).transpose(1, 2)
         if width is not None and isinstance(mask, BlockMask):
             query = torch.cat([query, width], -1)  # an extra channel, which `dense` removes
 
