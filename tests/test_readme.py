@@ -98,6 +98,17 @@ def test_scores_with_three_inputs_are_the_measured_ones():
     assert f"90 % intervals cover {100 * found['coverage']['regressor']['all']['90']:.0f} % (" in prose
 
 
+def test_many_observations_are_the_measured_ones():
+    found = json.loads((ROOT / "results/zero-shot-5000.json").read_text())["summary"]["all"]
+    gp, cover = found["against gp"], found["coverage"]["regressor"]["all"]["90"]
+    assert found["data sets"] == gp["data sets"] == 1
+    text = (
+        f"CRPS {gp['crps ratio']:.3f} times the GP's, RMSE {gp['rmse ratio']:.3f} times, log-likelihood"
+        f" {gp['log-likelihood difference']:.3f} nats higher, and 90 % intervals cover {100 * cover:.0f} %"
+    )
+    assert text in " ".join(MEASURED.split())
+
+
 def test_the_comparison_with_gaussian_processes_is_the_measured_one():
     for n, entry in json.loads((ROOT / "results/peers.json").read_text())["observations"].items():
         ours, (name, theirs) = entry.pop("regressor"), entry.popitem()
