@@ -170,11 +170,13 @@ def test_speeds_are_the_measured_ones():
 
 def test_maps_of_the_paper_s_size_are_the_measured_ones():
     found = json.loads((ROOT / "results/scale-paper.json").read_text())
+    assert found["targets"] == 1_000_000
     for name, entry in found["models"].items():
         row = entry["sizes"][-1]
         cells = f"{row['encode']:.1f} s | {row['predict']:.1f} s | {row['megabytes']:,.0f} MB"
         assert f"| {name} | {cells} |" in MEASURED
-        assert (row["encode"] + 10 * row["predict"] < 60) == (name.startswith("TE-PT-TNP") and "rotary" in name)
+        assert (row["encode"] + row["predict"] < 60) == ("rotary" in name)
+        assert row["megabytes"] < 1024
 
 
 def test_the_page_on_the_rotary_kernel_tells_what_was_measured():
