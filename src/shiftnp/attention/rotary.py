@@ -21,6 +21,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from shiftnp.attention.chunks import slices
 from shiftnp.attention.mask import PairMask
 from shiftnp.attention.products import product
 
@@ -215,5 +216,4 @@ SCORES_AT_ONCE = 1 << 20
 
 def tasks_at_once(tasks: int, scores: int) -> list[slice]:
     """Slices of tasks with so many scores each."""
-    n = max(1, SCORES_AT_ONCE // max(1, scores))
-    return [slice(i, i + n) for i in range(0, tasks, n)]
+    return slices(tasks, max(1, SCORES_AT_ONCE // max(1, scores)))

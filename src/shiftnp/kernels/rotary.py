@@ -13,6 +13,7 @@ from torch.nn.functional import linear, softplus
 from torch.utils.checkpoint import checkpoint
 
 from shiftnp.attention import local
+from shiftnp.attention.chunks import slices
 from shiftnp.attention.mask import AttentionMask, BlockMask, PairMask, has_keys
 from shiftnp.attention.rotary import Rotation, attend
 from shiftnp.geometry import Geometry, Positions
@@ -268,11 +269,6 @@ def _halves(rows: Float[Tensor, " c *any"], heads: int) -> Float[Tensor, " c *an
     each = rows.unflatten(0, (heads, -1))
     even = each.shape[1] // 2 * 2
     return torch.cat([each[:, :even:2], each[:, 1:even:2], each[:, even:]], 1).flatten(0, 1)
-
-
-def slices(n: int, size: int) -> list[slice]:
-    """Slices of `size` entries, out of `n`."""
-    return [slice(i, i + size) for i in range(0, n, size)]
 
 
 def _positions(at: Positions, tasks: slice, rows: slice) -> Positions:

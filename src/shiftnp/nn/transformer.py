@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from shiftnp.attention.chunks import slices
 from shiftnp.attention.local import SLACK, CellList
 from shiftnp.attention.mask import AttentionMask, BlockMask
 from shiftnp.geometry import Geometry, Positions
@@ -93,7 +94,7 @@ class Stack(nn.Module):
         return near if present is None else near & present
 
     def parts(self, q: Tokens, k: Tokens, cells: CellList | None = None) -> list[Part]:
-        """The queries in parts that are small enough for the processor's cache; one part if gradients are needed.
+        """The queries in parts, so that memory stays bounded; one part if gradients are needed.
 
         With a radius, a part holds the queries of adjacent cells, and only keys near them: keys are projected for each
         part anew.
@@ -102,10 +103,9 @@ class Stack(nn.Module):
         whole = torch.compiler.is_exporting() or torch.is_grad_enabled() or n <= MOST_QUERIES
         if whole or (tasks > 1 and self.geometry.radius is not None):
             return [Part(slice(None), *self.near(q, k, cells))]
-        if cells is None:
-            rows = [slice(i, i + MOST_QUERIES) for i in range(0, n, MOST_QUERIES)]
-        else:
-            rows = list(cells.order(q.positions.x).split(MOST_QUERIES))
+        chunks = slices(n, MOST_QUERIES)
+        order = None if cells is None else cells.order(q.positions.x)
+        rows = chunks if order is None else [order[chunk] for chunk in chunks]
         return [Part(some, *self.near(q.take(some), k, cells)) for some in rows]
 
     def near(self, q: Tokens, k: Tokens, cells: CellList | None) -> tuple[Int[Tensor, " nk"] | None, AttentionMask]:
