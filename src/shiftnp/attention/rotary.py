@@ -41,8 +41,10 @@ class Rotation(NamedTuple):
         """Rotations of channels of that dtype by angles, which may be more precise."""
         if torch.compiler.is_exporting():
             return Rotation(angle, None)  # see `rotate_real`
-        fixed = angle.detach()
-        phase = torch.complex(fixed.cos(), fixed.sin()).to(dtype.to_complex())
+        phase = angle.new_empty(angle.shape, dtype=dtype.to_complex())
+        real, imaginary = torch.view_as_real(phase).unbind(-1)
+        torch.cos(angle.detach(), out=real)
+        torch.sin(angle.detach(), out=imaginary)
         return Rotation(angle, phase)
 
     def transpose(self) -> Rotation:
