@@ -56,6 +56,16 @@ def close(a, b, tolerance=1e-9):
     np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=tolerance, atol=tolerance)
 
 
+def test_weights_of_a_saved_regressor_make_maps(shiftnp, tmp_path):
+    data = frame()
+    Regressor(weights=folder()).fit(data[["lon", "lat"]], data["temperature"]).save(tmp_path / "network")
+    data.to_csv("today.csv", index=False)
+    for name, weights in (("ours.csv", folder()), ("saved.csv", "network/weights")):
+        more = ("--weights", weights, "--out", name, "--no-picture", "--at", "today.csv")
+        assert shiftnp("predict", "today.csv", "--x", "lon", "lat", "--y", "temperature", *more)[0] == 0
+    close(pd.read_csv("saved.csv"), pd.read_csv("ours.csv"))
+
+
 def test_a_table_becomes_a_map_with_its_picture(shiftnp, tmp_path):
     data = frame()
     data.to_csv("stations.csv", index=False)
