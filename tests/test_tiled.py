@@ -81,6 +81,34 @@ def test_same_function_same_gradients(tile, period, masked, moves):
     assert worst(results(by_tiles(tile), setup), results(specified, setup)) < 1e-12
 
 
+@pytest.mark.parametrize("kept", [0, 1 << 21])  # recomputed in the backward pass, or kept
+@pytest.mark.parametrize("sparse", [0.0, 1.1])  # masked pairs go through the networks, or not
+@pytest.mark.parametrize("of_keys", [False, True])  # each query has a mask of its own, or all have the same
+def test_masked_pairs_may_skip_the_networks(monkeypatch, sparse, of_keys, kept):
+    monkeypatch.setattr(tiled, "SPARSE", sparse)
+    monkeypatch.setattr(tiled, "KEPT", kept)
+    *setup, pairs, weigh = make(torch.float64, None, True, True)
+    pairs = pairs[:, 1:2] if of_keys else pairs
+    assert worst(results(by_tiles(20), (*setup, pairs, weigh)), results(specified, (*setup, pairs, weigh))) < 1e-12
+
+
+def test_masked_pairs_do_not_go_through_the_networks(monkeypatch):
+    columns = []
+    monkeypatch.setattr(
+        tiled.BufferedMLP, "__call__", lambda self, x: columns.append(x.shape[1]) or x[: len(self.net.w3)]
+    )
+    *setup, pairs, _ = make(torch.float64, None, True, False)
+    by_tiles(1000)(*setup, pairs)
+    assert columns == [int(pairs.sum())]
+
+
+def test_no_pair_attends():
+    *setup, pairs, _ = make(torch.float64, None, True, True)
+    out, step = by_tiles(20)(*setup, torch.zeros_like(pairs))
+    assert not out.any()
+    assert not step.any()
+
+
 @pytest.mark.parametrize(("low_precision", "tolerance"), [(False, 1e-5), (True, 2e-2)])
 def test_single_and_half_precision(low_precision, tolerance):
     exact = results(specified, make(torch.float64, None, True, True))

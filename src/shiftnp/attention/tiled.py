@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from shiftnp.attention.buffers import buffer
@@ -41,6 +42,9 @@ LARGEST_TILE = {"cpu": 1 << 14, "cuda": 1 << 18}
 
 KEPT = 1 << 21
 """Scores, displacements and weights of a call that are kept for the backward pass if there are no more than this."""
+
+SPARSE = 0.9
+"""If a smaller fraction of the pairs than this attends, the others do not go through the MLPs."""
 
 LOW_PRECISION: bool | None = None
 """Whether the pairwise MLPs use bfloat16 where it is allowed (None: where it measures faster than float32)."""
@@ -151,7 +155,8 @@ class TiledAttention(torch.autograd.Function):
 class Tile(NamedTuple):
     """Intermediate results for some queries and all keys of some tasks, heads or dimensions first."""
 
-    inputs: Float[Tensor, "d_in p"]  # of rho: scores and displacement features
+    at: Int[Tensor, " p"] | None  # the pairs that go through the MLPs, tasks, queries and keys flattened; None: all
+    inputs: Float[Tensor, "d_in p"]  # of rho: scores and displacement features of these pairs
     d: Float[Tensor, "dx b n nk"]
     smooth: Float[Tensor, "dx b n nk"]
     alpha: Float[Tensor, "h b n nk"]
@@ -184,6 +189,10 @@ class TiledPass:
         # Only the weights of a query without keys have to be set to zero after the softmax.
         self.lonely = pairs is not None and not bool(pairs.any(-1).all())
         rows = min(self.size, q.shape[1] * q.shape[2] * k.shape[2])
+        dense = 1.0 if pairs is None or not pairs.numel() else int(pairs.count_nonzero()) / pairs.numel()
+        self.sparse = dense < SPARSE
+        if self.sparse:  # a tile holds more pairs, of which as many attend
+            self.size = int(self.size / max(dense / 0.9, 0.1))
         dtype = torch.bfloat16 if low else self.dtype
         self.rho = BufferedMLP("rho", MLPWeights(*weights[:5]), rows, dtype)
         self.phi: BufferedMLP | None = None
@@ -213,21 +222,24 @@ class TiledPass:
         inputs = q.new_empty(size) if self.keeps else buffer("inputs", size, self.dtype, q.device)
         torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT, out=inputs[:heads].flatten(0, 1))
         d = self._displacement(b, n, inputs[heads:])
-        logits = self.rho(inputs.flatten(1)).view(heads, *shape)
         pairs = self.pairs if self.pairs is None else self.pairs[b] if self.pairs.shape[1] == 1 else self.pairs[b, n]
-        if pairs is not None:
-            logits.masked_fill_(~pairs, torch.finfo(self.dtype).min)
+        at = pairs.expand(shape).flatten().nonzero()[:, 0] if pairs is not None and self.sparse else None
+        of_pairs = take(inputs.flatten(1), at)
+        lowest = torch.finfo(self.dtype).min
+        logits = put(self.rho(of_pairs), at, shape, lowest)
+        if pairs is not None and at is None:
+            logits.masked_fill_(~pairs, lowest)
         alpha = logits.softmax(-1)
         if pairs is not None and self.lonely:
             alpha *= pairs
         if self.phi is None:
-            return Tile(inputs.flatten(1), d, d, alpha, None, 0.0)
+            return Tile(at, of_pairs, d, d, alpha, None, 0.0)
         scale: Tensor | float = 1 / shape[2]
         if pairs is not None:
             scale = pairs / pairs.sum(-1, keepdim=True).clamp(min=1).to(self.dtype)
-        weight = self.phi(alpha.flatten(1)).view(shape) * scale
+        weight = put(self.phi(take(alpha.flatten(1), at)), at, shape)[0] * scale
         smooth = self.geometry.smooth(d.movedim(0, -1)).movedim(-1, 0)
-        return Tile(inputs.flatten(1), d, smooth, alpha, weight, scale)
+        return Tile(at, of_pairs, d, smooth, alpha, weight, scale)
 
     def _displacement(self, b: slice, n: slice, features: Float[Tensor, "f b n nk"]) -> Float[Tensor, "dx b n nk"]:
         """Displacements; writes their features."""
@@ -263,17 +275,17 @@ class TiledPass:
         heads, dout = len(self.q), dout.transpose(0, 1).contiguous()
         for i, (b, n) in enumerate(self.tiles()):
             tile = kept[i] if kept else self.tile(b, n)
-            alpha, douts = tile.alpha, dout[:, b, n]
+            at, alpha, douts = tile.at, tile.alpha, dout[:, b, n]
             dalpha = product(douts, self.v[:, b].mT)
             dv[:, b] += product(alpha.mT, douts)
             along = dstep[b, n].movedim(-1, 0)[..., None]
             if self.phi is not None:
                 dweight = (tile.smooth * along).sum(0) * tile.scale
-                back = self.phi.backward(alpha.flatten(1), dweight.view(1, -1), recompute=bool(kept))
-                dalpha += back.view_as(alpha)
+                arguments = take(alpha.flatten(1), at), take(dweight.view(1, -1), at)
+                dalpha += put(self.phi.backward(*arguments, recompute=bool(kept)), at, alpha.shape[1:])
             dlogits = torch._softmax_backward_data(dalpha, alpha, -1, alpha.dtype)
-            back = self.rho.backward(tile.inputs, dlogits.flatten(1), recompute=bool(kept))
-            back = back.unflatten(1, alpha.shape[1:])
+            back = self.rho.backward(tile.inputs, take(dlogits.flatten(1), at), recompute=bool(kept))
+            back = put(back, at, alpha.shape[1:])
             dq[:, b, n] = product(back[:heads], self.k[:, b])
             dk[:, b] += product(back[:heads].mT, self.q[:, b, n])
             if positions:
@@ -288,6 +300,20 @@ class TiledPass:
             of_phi = [*first, w3.expand(self.phi_outputs, -1), b3.expand(self.phi_outputs)]
         of_tokens = [t.transpose(0, 1) for t in (dq * self.scale, dk, dv)]
         return [*of_tokens, *of_positions, None, *self.rho.gradients(), *of_phi]
+
+
+def take(values: Float[Tensor, "c all"], at: Int[Tensor, " p"] | None) -> Float[Tensor, "c p"]:
+    """The values of some pairs, or of all."""
+    return values if at is None else values.index_select(1, at)
+
+
+def put(
+    values: Float[Tensor, "c p"], at: Int[Tensor, " p"] | None, shape: Sequence[int], others: float = 0.0
+) -> Float[Tensor, "c b n nk"]:
+    """The inverse of `take`, with a value for all other pairs."""
+    if at is None:
+        return values.unflatten(1, shape)
+    return values.new_full((len(values), prod(shape)), others).index_copy_(1, at, values).unflatten(1, shape)
 
 
 def even(n: int, most: int) -> int:
