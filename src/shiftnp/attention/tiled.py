@@ -5,7 +5,8 @@ every pair and keeps them for the backward pass. Here a tile of rows (some queri
 to outputs in buffers that fit the processor's cache and that the next tile reuses; the backward pass recomputes the
 activations tile by tile. A row with more keys than a tile holds streams through the MLPs in parts, and only its scores,
 one number for each key and head, are held at once. Between the passes only queries, keys, values and positions are
-kept, and scores and weights if they are few.
+kept, and scores and weights if they are few. Pairs that the mask excludes do not go through the MLPs (unless they are
+few): local attention has more of them than of others.
 
 Where the time goes: for each pair and MLP there are four products with a matrix of the MLP's width (forward,
 recomputation, two in the backward pass), which no layout makes cheaper; the plain formula needs three of them, so in
@@ -191,7 +192,7 @@ class TiledPass:
         rows = min(self.size, q.shape[1] * q.shape[2] * k.shape[2])
         dense = 1.0 if pairs is None or not pairs.numel() else int(pairs.count_nonzero()) / pairs.numel()
         self.sparse = dense < SPARSE
-        if self.sparse:  # a tile holds more pairs, of which as many attend
+        if self.sparse:  # a tile holds more pairs, so that those that attend nearly fill it
             self.size = int(self.size / max(dense / 0.9, 0.1))
         dtype = torch.bfloat16 if low else self.dtype
         self.rho = BufferedMLP("rho", MLPWeights(*weights[:5]), rows, dtype)
