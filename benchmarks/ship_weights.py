@@ -40,7 +40,8 @@ what `shiftnp.Regressor` and `shiftnp predict` use for {inputs}.
   {scores}.
 - **Limits**: one output at a time; functions unlike those of the prior, such as many jumps or chaotic signals, are
   predicted with wide intervals at best; extrapolation falls back to the mean and spread of the observations within a
-  few length-scales. Measured against fitted Gaussian processes on real data: {measured}.
+  few length-scales. Measured against fitted Gaussian processes on real data: {measured};
+  on functions outside the prior: results/held-out-functions.json.
 - **Terms**: as the package, see LICENSE. Written by shiftnp {version}.
 """
 

@@ -98,6 +98,18 @@ def test_scores_with_three_inputs_are_the_measured_ones():
     assert f"90 % intervals cover {100 * found['coverage']['regressor']['all']['90']:.0f} % (" in prose
 
 
+def test_scores_on_functions_outside_the_prior_are_the_measured_ones():
+    found = json.loads((ROOT / "results/held-out-functions.json").read_text())
+    for inputs in ("1 input", "2 inputs", "3 inputs"):
+        assert len(found[inputs]) == 4
+        for name, entry in found[inputs].items():
+            gain, ours, gp = entry["gain in log-likelihood"], entry["network"], entry["fitted GP"]
+            cover = [f"{100 * each['coverage of 90 % intervals']:.0f} %" for each in (ours, gp)]
+            mean = f"{gain['mean']:+.2f} ± {gain['standard error']:.2f}"
+            cells = f"{mean} | {gain['median']:+.2f} | {entry['CRPS ratio']:.2f} | {' | '.join(cover)}"
+            assert f"| {inputs[0]} | {name} | {cells} |" in MEASURED
+
+
 def test_many_observations_are_the_measured_ones():
     found = json.loads((ROOT / "results/zero-shot.json").read_text())
     gp = found["summary"]["all"]["against gp"]["by size"]["5000"]

@@ -229,6 +229,12 @@ def test_a_part_of_the_data_is_announced_once(tmp_path, caplog):
     assert "40 of 10000 test images" in record.message
 
 
+def test_reports_say_how_many_images_there_are(small):
+    train, test = (len(PHOTOS[part]) for part in ("train", "test"))
+    expected = f"{train} of 50,000 train images, {test} of 10,000 test images of cifar10."
+    assert ImageTask(dataset="cifar10", path=small).data == expected
+
+
 def test_the_environment_names_a_folder(small, monkeypatch):
     monkeypatch.setenv("SHIFTNP_DATA", str(small))
     assert ImageTask(split="test").count == 40

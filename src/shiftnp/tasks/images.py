@@ -137,6 +137,13 @@ class ImageTask(Task):
         return math.ceil(self.context[0] * self.side**2), math.floor(self.context[1] * self.side**2)
 
     @property
+    def data(self) -> str:
+        """Number of images at hand, of how many there are."""
+        counts = {part: len(load(self.dataset, part, self.path, data_folder())) for part in ("train", "test")}
+        shares = (f"{n:,} of {DATASETS[self.dataset].counts[part]:,} {part} images" for part, n in counts.items())
+        return f"{', '.join(shares)} of {self.dataset}."
+
+    @property
     def _part(self) -> str:
         return "test" if self.split == "test" else "train"
 
