@@ -56,6 +56,49 @@ def close(a, b, tolerance=1e-9):
     np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=tolerance, atol=tolerance)
 
 
+def test_a_repeated_column_is_refused(shiftnp, tmp_path):
+    (tmp_path / "a.csv").write_text("lon,lat,temperature, lon\n1,2,3,4\n2,3,4,5\n")
+    code, _, err = shiftnp(*predict("a.csv"))
+    assert (code, err.count("\n")) == (1, 1)
+    assert "several columns called 'lon'" in err
+    (tmp_path / "a.csv").write_text("lon,lat,temperature,lon.1\n1,2,3,4\n2,3,4,5\n")
+    assert shiftnp(*predict("a.csv", "--grid", "2", "--no-picture"))[0] == 0
+
+
+def test_a_row_of_units_and_infinite_values_say_what_to_do(shiftnp, tmp_path):
+    (tmp_path / "units.csv").write_text("lon,lat,temperature\ndeg_E,deg_N,degC\n1,2,3\n2,3,4\n")
+    code, _, err = shiftnp(*predict("units.csv"))
+    assert code == 1
+    assert "has 'deg_E' in row 1: delete that row if it holds units" in err
+    (tmp_path / "inf.csv").write_text("lon,lat,temperature\n1,2,inf\n2,3,-Inf\n3,4,5\n")
+    code, _, err = shiftnp(*predict("inf.csv"))
+    assert code == 1
+    assert err.endswith("-inf or inf in 2 places, which is no observation: make it missing with --missing -inf inf.\n")
+    assert shiftnp(*predict("inf.csv", "--missing", "-inf", "inf", "--grid", "2", "--no-picture"))[0] == 0
+
+
+def test_longitudes_on_both_sides_of_zero(shiftnp, tmp_path):
+    data = frame().assign(lon=lambda d: np.linspace(-20, 20, len(d)) % 360)
+    data.to_csv("a.csv", index=False)
+    more = ("--grid", "5", "--no-picture", "--out", "a.nc")
+    assert "say --period lon=360" in shiftnp(*predict("a.csv", *more))[2]
+    code, _, err = shiftnp(*predict("a.csv", *more, "--period", "lon=360"))
+    assert (code, err) == (0, "")
+    with xr.open_dataset("a.nc", engine="h5netcdf") as found:
+        close(found["lon"], np.linspace(-20, 20, 5))
+
+
+def test_moments_with_one_offset_keep_it(shiftnp, tmp_path):
+    hours = [f"2023-01-01T{h:02}:00:00+01:00" for h in range(12)]
+    pd.DataFrame({"time": hours, "flow": np.sin(np.arange(12.0))}).to_csv("a.csv", index=False)
+    more = ("--grid", "3", "--no-picture", "--out", "o.csv", "--weights", folder())
+    assert shiftnp("predict", "a.csv", "--x", "time", "--y", "flow", *more)[0] == 0
+    written = pd.read_csv("o.csv")["time"]
+    assert [str(pd.Timestamp(moment)) for moment in written] == [
+        f"2023-01-01 {clock}+01:00" for clock in ("00:00:00", "05:30:00", "11:00:00")
+    ]
+
+
 def test_weights_of_a_saved_regressor_make_maps(shiftnp, tmp_path):
     data = frame()
     Regressor(weights=folder()).fit(data[["lon", "lat"]], data["temperature"]).save(tmp_path / "network")

@@ -47,6 +47,16 @@ def test_evenly_spaced_observations_have_one():
     assert regressor(1, period={0: 60.0}).fit(*evenly()).scales_[0].bound is None
 
 
+def test_the_bound_is_below_the_smaller_spreads():
+    """Held-out spreads differ from place to place; close to observations none is wider than farther away."""
+    x = np.arange(80.0)[:, None]
+    y = np.where(x[:, 0] < 60, 3.0, 0.1) * np.random.default_rng(0).normal(size=80)
+    model = Regressor().fit(x, y)
+    quiet = np.arange(70, 76, 1.0)[:, None]
+    at, between = (model.predict(quiet + d, return_std=True)[1].mean() for d in (0.0, 0.5))
+    assert at < 1.1 * between
+
+
 def test_only_predictions_between_observations_change():
     model = regressor(1).fit(*evenly())
     between, beyond = np.arange(5, 9, 0.25)[:, None], np.array([[-3.0], [61.0], [80.0]])

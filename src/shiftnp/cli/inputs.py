@@ -93,7 +93,13 @@ def check_names(x: Sequence[str], seed: int) -> None:
 def fit(observations: Observations, period: dict[str, float] | None, weights: Path | None, seed: int) -> Regressor:
     """A Regressor fitted to all observations."""
     from shiftnp.regressor import Regressor
+    from shiftnp.regressor.grid import ends_of
 
+    for name, values in observations.inputs.items():
+        if name[:3].lower() == "lon" and name not in (period or {}) and values.dtype.kind in "if" and len(values):
+            low, high = float(values.min()), float(values.max())
+            if low >= 0 and high <= 360 and ends_of(values.to_numpy(), 360.0) != (low, high):
+                say(f"{name!r} has values close to 0 and to 360, few in between: say --period {name}=360 if it wraps.")
     try:
         return Regressor(period=period, weights=weights, seed=seed).fit(observations.inputs, observations.y)
     except FileNotFoundError as error:

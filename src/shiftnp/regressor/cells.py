@@ -52,6 +52,8 @@ def _cells(column: Any, bad: np.ndarray, path: Path, hint: bool = True) -> str:
     more = f" and {others} other {kind}{'s' * (others > 1)}" if others else ""
     some = hint and not is_field(path) and not bad.all() and 0 < len(example) <= 20
     do = f": correct it, or say --missing {shlex.quote(example)} if it means not observed" if some else ": convert it"
+    if some and first == 0 and not others:
+        do = f": delete that row if it holds units, or say --missing {shlex.quote(example)} if it means not observed"
     return f"{shorten(example, 40)!r} in {kind} {column.index[first] + 1}{more}{do}"
 
 

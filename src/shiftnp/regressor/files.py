@@ -62,9 +62,10 @@ def _clean(found: Observations, path: Path, missing: Sequence[float]) -> Observa
     for name in found.outputs.columns:
         values = mask(numbers(found.outputs[name], str(name), path), missing)
         if (bad := too_large(values)).any():
+            wrong = [f"{value:g}" for value in np.unique(values[bad])]
             raise ValueError(
-                f"{name!r} in {path} is {values[bad][0]:g} in {int(bad.sum())} places, which is no observation: make "
-                f"it missing with --missing {values[bad][0]:g}."
+                f"{name!r} in {path} is {' or '.join(wrong)} in {int(bad.sum())} places, which is no observation: make "
+                f"it missing with --missing {' '.join(wrong)}."
             )
         if (odd := suspect(values)) is not None:
             notes.append(
@@ -118,7 +119,7 @@ def _read_table(
         raise UnknownName(f"Name {lacking}: {path} has the columns {listed(frame.columns)}.")
     for name in (*x, *y, *select):
         choose(name, dict.fromkeys(frame.columns), f"column of {path.name}")
-        if list(frame.columns).count(name) > 1:
+        if list(frame.columns).count(name) > 1 or name in frame.attrs.get("repeated", ()):
             raise ValueError(f"{path} has several columns called {name!r}: rename or drop all but one.")
     check_points(frame, (*x, *y), str(path))
     for name in (*x, *y):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from shiftnp._io import aside
 from shiftnp._optional import import_optional
 from shiftnp._registry import choose
 from shiftnp.regressor import blocks, checks, columns
+from shiftnp.regressor.box import unwrap
 from shiftnp.regressor.columns import Chunked, Columns, Kind
 from shiftnp.regressor.mixture import check_levels
 
@@ -25,6 +27,8 @@ POINTS = {1: 500, 2: 100, 3: 30}
 """Points along each input by default, by the number of inputs."""
 BLOCK = 1 << 16
 """Cells in a block of a grid that is written to a file, about, unless the user chooses."""
+ARC = 0.75
+"""A grid follows the arc of values that wrap if it is shorter than this fraction of their range."""
 FORMATS = {".zarr": "zarr", ".nc": "netcdf", ".nc4": "netcdf"}
 """Formats of files, by extension."""
 
@@ -120,8 +124,22 @@ def axis(model: Regressor, j: int, wanted: Any) -> Float[np.ndarray, " n"]:
     if isinstance(wanted, int | np.integer) and not isinstance(wanted, bool):
         if not len(known):
             raise ValueError(f"There are no observations: give the ends of {name!r} as {name}=(low, high, number).")
-        return _even(float(known.min()), float(known.max()), int(wanted), name)
+        return _even(*ends_of(known, model._box.period[j]), int(wanted), name)
     return points(wanted, name, kind)
+
+
+def ends_of(values: Float[np.ndarray, " n"], period: float | None) -> tuple[float, float]:
+    """Smallest and largest value. Of values that wrap, the ends of the arc that holds them, if it is clearly shorter:
+    -20 and 20 of longitudes from 340 to 360 and from 0 to 20."""
+    low, high = float(values.min()), float(values.max())
+    if period is None:
+        return low, high
+    arc = unwrap(values, period)
+    if np.ptp(arc) > ARC * (high - low):
+        return low, high
+    off = float(arc.min() + arc.max() - low - high) / 2 / period
+    turns = math.floor(off + 0.6) * period  # close to the values, and below them if both sides are as close
+    return float(arc.min()) - turns, float(arc.max()) - turns
 
 
 def _even(low: float, high: float, n: int, name: str) -> Float[np.ndarray, " n"]:

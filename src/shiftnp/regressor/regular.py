@@ -20,8 +20,9 @@ from shiftnp.regressor.folds import Fold
 from shiftnp.regressor.mixture import Mixture
 from shiftnp.regressor.passes import tensor
 
-PART = 0.7
-"""The lower bound, as a fraction of the typical standard deviation at held-out observations: half of their variance."""
+PART, LOW = 0.8, 0.1
+"""The lower bound, as a fraction of this quantile of the standard deviations at held-out observations: a small one, as
+they differ from place to place, and predictions close to an observation must not be less sure than farther away."""
 SMALL, EVEN = 0.05, 0.5
 """Observations are evenly spaced if this quantile of the distances of held-out observations to the others is at least
 this fraction of their median."""
@@ -67,7 +68,7 @@ def find_bound(
     if not reach > EVEN * float(distances.median()):
         return None
     typical = (held_out.weight * held_out.stds.log()).sum(-1).exp()  # not that of a wide component of small weight
-    return Bound(reach, PART * float(typical.median()))
+    return Bound(reach, PART * float(typical.quantile(LOW)))
 
 
 def nearest(x: Float[Tensor, "m dx"], z: Float[Tensor, "n dx"]) -> Float[Tensor, " m"]:

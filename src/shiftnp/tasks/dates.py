@@ -22,8 +22,8 @@ FORMS = {8: "%Y%m%d", 6: "%Y%m"}
 
 
 def parse_dates(column: Any, name: str, expected: bool = False) -> Any:
-    """A pandas column with its dates as datetime64, in UTC if they have a time zone, or the column itself if it holds
-    something else. Dates such as 03.04.2024 of which nothing says whether the day comes first raise a ValueError.
+    """A pandas column with its dates as datetime64, in their time zone if they have one, or the column itself if it
+    holds something else. Dates such as 03.04.2024 of which nothing says whether the day comes first raise a ValueError.
 
     Args:
         name: name of the column, which decides what six digits mean.
@@ -60,18 +60,19 @@ def parse_dates(column: Any, name: str, expected: bool = False) -> Any:
             moments = pd.to_datetime(text.str.replace("/", "-"), format="ISO8601", utc=True)
         except (ValueError, OverflowError):
             return column
-        if zone_of(text) is None:
-            moments = moments.dt.tz_localize(None)
+        zone = zone_of(text)
+        moments = moments.dt.tz_localize(None) if zone is None else moments.dt.tz_convert(zone)
     return moments.dt.as_unit("us").reindex(column.index)
 
 
 def zone_of(column: Any) -> str | None:
-    """Name of the time zone of a pandas or numpy column of dates; None if it has none. That of text is UTC."""
+    """Name of the time zone of a pandas or numpy column of dates; None if it has none. That of text is the offset of
+    all of its moments, such as UTC+01:00, or UTC if they differ."""
     zone = getattr(column.dtype, "tz", None)
     if zone is None and column.dtype.kind in "OUT":
         first = next((v for v in column if v is not None and v == v), None)
         if isinstance(first, str):
-            return "UTC" if ZONED.search(first) else None
+            return _zone_of_text([v for v in column if isinstance(v, str)]) if ZONED.search(first) else None
         zone = getattr(first, "tzinfo", None)
     if zone is None:
         return None
@@ -80,6 +81,12 @@ def zone_of(column: Any) -> str | None:
     except Exception:  # a zone of another library, whose name says nothing
         return "UTC"
     return str(zone)
+
+
+def _zone_of_text(moments: Sequence[str]) -> str:
+    offsets = {found[1] for moment in moments if (found := ZONED.search(moment))}
+    parts = re.fullmatch(r"([+-]\d\d):?(\d\d)?", offsets.pop()) if len(offsets) == 1 else None
+    return "UTC" if parts is None else f"UTC{parts[1]}:{parts[2] or '00'}"
 
 
 def in_utc(column: Any) -> Any:

@@ -61,11 +61,14 @@ def read_frame(path: Path) -> Any:
             form = text_form(path)
             try:
                 frame = pd.read_csv(path, low_memory=False, skipinitialspace=True, **form._asdict())
+                header = pd.read_csv(path, header=None, nrows=1, dtype=str, skipinitialspace=True, **form._asdict())
             except pd.errors.EmptyDataError:
                 frame = None
         if frame is None:
             raise ValueError(f"{path} has no rows: it is empty.")
         frame.attrs["decimal"] = form.decimal
+        names = header.iloc[0].str.strip()
+        frame.attrs["repeated"] = list(names[names.duplicated()])  # which pandas calls a, a.1, a.2
         return frame
     raise ValueError(
         f"{path} is neither .csv nor .tsv nor .parquet: convert it, or read it with pandas and give `frame`."
