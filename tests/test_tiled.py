@@ -183,9 +183,10 @@ def test_parts_are_even():
 
 
 def test_narrow_networks_have_larger_tiles():
-    """As many activations in the cache, and fewer tiles."""
+    """As many activations in the cache, and fewer tiles; in bfloat16 there are twice as many."""
     here = torch.device("cpu")
-    assert [tiled.tile_size(here, width) for width in (8, 32, 64, 128, 4096)] == [16384, 16384, 8192, 4096, 1024]
+    assert [tiled.tile_size(here, width) for width in (8, 32, 64, 128, 4096)] == [16384, 8192, 4096, 2048, 1024]
+    assert tiled.tile_size(here, 128, itemsize=2) == 4096
 
 
 MEMORY = """

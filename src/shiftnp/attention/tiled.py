@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from shiftnp.attention import threads
 from shiftnp.attention.buffers import buffer
 from shiftnp.attention.mask import PairMask
 from shiftnp.attention.pair_mlp import BufferedMLP, MLPWeights
@@ -36,8 +38,8 @@ from shiftnp.attention.precision import bf16_pays
 from shiftnp.attention.products import product
 from shiftnp.geometry import Geometry, Positions
 
-ACTIVATIONS = 1 << 19
-"""Hidden activations of a layer that a tile holds on a CPU: few enough for the cache, 4,096 pairs at a width of 128."""
+TILE_BYTES = 1 << 20
+"""Size of a tile's hidden activations of a layer on a CPU: they fit the cache of a core. 2,048 pairs at a width of 128."""
 LARGEST_TILE = {"cpu": 1 << 14, "cuda": 1 << 18}
 """Pairs in a tile, at most."""
 
@@ -106,17 +108,18 @@ def attend(
         low_precision: run the pairwise MLPs in bfloat16, with matrix products accumulated in float32.
     """
     keep = torch.is_grad_enabled() and len(q) * q.shape[2] * k.shape[2] * (rho.w1.shape[1] + len(rho.w3) + 2) <= KEPT
-    settings = (geometry or Geometry(), tile or tile_size(q.device, len(rho.b1)), low_precision, keep)
+    size = tile or tile_size(q.device, len(rho.b1), 2 if low_precision else 4)
+    settings = (geometry or Geometry(), size, low_precision, keep)
     tensors = (q, k, v, at_q.x, at_k.x, at_q.offset, at_k.offset, pairs)
     out, step = TiledAttention.apply(settings, *tensors, *rho[:5], *(phi or ()))
     return out, step if phi is not None else None
 
 
-def tile_size(device: torch.device, width: int) -> int:
-    """Number of pairs in a tile, for pairwise MLPs of that width."""
+def tile_size(device: torch.device, width: int, itemsize: int = 4) -> int:
+    """Number of pairs in a tile, for pairwise MLPs of that width whose activations have so many bytes each."""
     if device.type != "cpu":
         return LARGEST_TILE["cuda"]
-    return min(LARGEST_TILE["cpu"], max(1024, ACTIVATIONS // width))
+    return min(LARGEST_TILE["cpu"], max(1024, TILE_BYTES // (width * itemsize)))
 
 
 class TiledAttention(torch.autograd.Function):
@@ -132,14 +135,21 @@ class TiledAttention(torch.autograd.Function):
             b, h, nq, _ = q.shape
             out = q.new_empty(h, b, nq, v.shape[-1], dtype=v.dtype)
             step = q.new_zeros(xq.shape, dtype=work.dtype)
-            ctx.kept = []
-            for tasks, rows in work.tiles():
-                tile = work.tile(tasks, rows)
-                out[:, tasks, rows] = product(tile.alpha, work.v[:, tasks])
-                if tile.weight is not None:
-                    step[tasks, rows] = (tile.weight * tile.smooth).sum(-1).movedim(0, -1)
-                if work.keeps:
-                    ctx.kept.append(tile)
+            tiles = list(work.tiles())
+            ctx.kept = [None] * len(tiles) if work.keeps else []
+            remaining = iter(enumerate(tiles))  # threads take tiles from it
+
+            def forward() -> None:
+                nets = work.nets()
+                for i, (tasks, rows) in remaining:
+                    tile = work.tile(nets, tasks, rows)
+                    out[:, tasks, rows] = product(tile.alpha, work.v[:, tasks])
+                    if tile.weight is not None:
+                        step[tasks, rows] = (tile.weight * tile.smooth).sum(-1).movedim(0, -1)
+                    if work.keeps:
+                        ctx.kept[i] = tile
+
+            threads.run([forward] * threads.count(q.device, len(tiles)))
         return out.transpose(0, 1), step
 
     @staticmethod
@@ -165,8 +175,15 @@ class Tile(NamedTuple):
     scale: Float[Tensor, "b n nk"] | float  # C, and zero where a query does not attend to a key
 
 
+class Nets(NamedTuple):
+    """The pairwise MLPs of one thread."""
+
+    rho: BufferedMLP
+    phi: BufferedMLP | None
+
+
 class TiledPass:
-    """A forward or backward pass over all tiles, with the tensors and buffers that the tiles share."""
+    """A forward or backward pass over all tiles, with the tensors that the tiles share."""
 
     def __init__(
         self,
@@ -189,21 +206,23 @@ class TiledPass:
         self.xq, self.xk, self.offset_q, self.offset_k, self.pairs = xq, xk, offset_q, offset_k, pairs
         # Only the weights of a query without keys have to be set to zero after the softmax.
         self.lonely = pairs is not None and not bool(pairs.any(-1).all())
-        rows = min(self.size, q.shape[1] * q.shape[2] * k.shape[2])
+        self.rows = min(self.size, q.shape[1] * q.shape[2] * k.shape[2])
         dense = 1.0 if pairs is None or not pairs.numel() else int(pairs.count_nonzero()) / pairs.numel()
         self.sparse = dense < SPARSE
         if self.sparse:  # a tile holds more pairs, so that those that attend nearly fill it
             self.size = int(self.size / max(dense / 0.9, 0.1))
-        dtype = torch.bfloat16 if low else self.dtype
-        self.rho = BufferedMLP("rho", MLPWeights(*weights[:5]), rows, dtype)
-        self.phi: BufferedMLP | None = None
-        if len(weights) > 5:
-            phi = MLPWeights(*weights[5:])
-            assert phi.b3 is not None
-            # Eq. 8 wants the sum of the outputs, which is one output of summed weights.
-            summed = phi._replace(w3=phi.w3.sum(0, keepdim=True), b3=phi.b3.sum(0, keepdim=True))
-            self.phi = BufferedMLP("phi", summed, rows, dtype)
-            self.phi_outputs = len(phi.w3)
+        self.weights, self.mlp_dtype = weights, torch.bfloat16 if low else self.dtype
+
+    def nets(self) -> Nets:
+        """The MLPs, with buffers of the current thread."""
+        rho = BufferedMLP("rho", MLPWeights(*self.weights[:5]), self.rows, self.mlp_dtype)
+        if len(self.weights) == 5:
+            return Nets(rho, None)
+        phi = MLPWeights(*self.weights[5:])
+        assert phi.b3 is not None
+        # Eq. 8 wants the sum of the outputs, which is one output of summed weights.
+        summed = phi._replace(w3=phi.w3.sum(0, keepdim=True), b3=phi.b3.sum(0, keepdim=True))
+        return Nets(rho, BufferedMLP("phi", summed, self.rows, self.mlp_dtype))
 
     def tiles(self) -> Iterator[tuple[slice, slice]]:
         """Slices of tasks and queries for each tile: several small tasks, or some queries of one task."""
@@ -215,11 +234,11 @@ class TiledPass:
             for j in range(0, nq, rows):
                 yield slice(i, min(b, i + tasks)), slice(j, min(nq, j + rows))
 
-    def tile(self, b: slice, n: slice) -> Tile:
+    def tile(self, nets: Nets, b: slice, n: slice) -> Tile:
         """Computes eqs. 5 and 6 and the weights of eq. 8 for the tasks `b` and the queries `n`."""
         q, k, heads = self.q[:, b, n], self.k[:, b], len(self.q)
         shape = (*q.shape[1:3], k.shape[2])
-        size = (self.rho.net.w1.shape[1], *shape)
+        size = (nets.rho.net.w1.shape[1], *shape)
         inputs = q.new_empty(size) if self.keeps else buffer("inputs", size, self.dtype, q.device)
         torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT, out=inputs[:heads].flatten(0, 1))
         d = self._displacement(b, n, inputs[heads:])
@@ -227,18 +246,18 @@ class TiledPass:
         at = pairs.expand(shape).flatten().nonzero()[:, 0] if pairs is not None and self.sparse else None
         of_pairs = take(inputs.flatten(1), at)
         lowest = torch.finfo(self.dtype).min
-        logits = put(self.rho(of_pairs), at, shape, lowest)
+        logits = put(nets.rho(of_pairs), at, shape, lowest)
         if pairs is not None and at is None:
             logits.masked_fill_(~pairs, lowest)
         alpha = logits.softmax(-1)
         if pairs is not None and self.lonely:
             alpha *= pairs
-        if self.phi is None:
+        if nets.phi is None:
             return Tile(at, of_pairs, d, d, alpha, None, 0.0)
         scale: Tensor | float = 1 / shape[2]
         if pairs is not None:
             scale = pairs / pairs.sum(-1, keepdim=True).clamp(min=1).to(self.dtype)
-        weight = put(self.phi(take(alpha.flatten(1), at)), at, shape)[0] * scale
+        weight = put(nets.phi(take(alpha.flatten(1), at)), at, shape)[0] * scale
         smooth = self.geometry.smooth(d.movedim(0, -1)).movedim(-1, 0)
         return Tile(at, of_pairs, d, smooth, alpha, weight, scale)
 
@@ -271,36 +290,47 @@ class TiledPass:
         Args:
             kept: the tiles of the forward pass, if they were kept.
         """
-        dq, dk, dv = (torch.zeros_like(t) for t in (self.q, self.k, self.v))
-        dxq, dxk = (self.q.new_zeros(t.shape) for t in (self.xq, self.xk))
-        heads, dout = len(self.q), dout.transpose(0, 1).contiguous()
-        for i, (b, n) in enumerate(self.tiles()):
-            tile = kept[i] if kept else self.tile(b, n)
-            at, alpha, douts = tile.at, tile.alpha, dout[:, b, n]
-            dalpha = product(douts, self.v[:, b].mT)
-            dv[:, b] += product(alpha.mT, douts)
-            along = dstep[b, n].movedim(-1, 0)[..., None]
-            if self.phi is not None:
-                dweight = (tile.smooth * along).sum(0) * tile.scale
-                arguments = take(alpha.flatten(1), at), take(dweight.view(1, -1), at)
-                dalpha += put(self.phi.backward(*arguments, recompute=bool(kept)), at, alpha.shape[1:])
-            dlogits = torch._softmax_backward_data(dalpha, alpha, -1, alpha.dtype)
-            back = self.rho.backward(tile.inputs, take(dlogits.flatten(1), at), recompute=bool(kept))
-            back = put(back, at, alpha.shape[1:])
-            dq[:, b, n] = product(back[:heads], self.k[:, b])
-            dk[:, b] += product(back[:heads].mT, self.q[:, b, n])
-            if positions:
-                dsmooth = None if tile.weight is None else (tile.weight * along).movedim(0, -1)
-                dd = self.geometry.vjp(tile.d.movedim(0, -1), back[heads:].movedim(0, -1), dsmooth)
-                dxq[b, n] = dd.sum(2)
-                dxk[b] -= dd.sum(1)
+        tiles, heads, dout = list(self.tiles()), len(self.q), dout.transpose(0, 1).contiguous()
+        dq, dxq = torch.zeros_like(self.q), self.q.new_zeros(self.xq.shape)
+        number = threads.count(self.q.device, len(tiles))
+        sums: list[Any] = [None] * number
+
+        def backward(thread: int) -> None:
+            nets, keys = self.nets(), (torch.zeros_like(self.k), torch.zeros_like(self.v), dxq.new_zeros(self.xk.shape))
+            dk, dv, dxk = keys
+            # A contiguous share of the tiles, so that sums do not depend on which thread is faster.
+            for i in range(thread * len(tiles) // number, (thread + 1) * len(tiles) // number):
+                b, n = tiles[i]
+                tile = kept[i] if kept else self.tile(nets, b, n)
+                at, alpha, douts = tile.at, tile.alpha, dout[:, b, n]
+                dalpha = product(douts, self.v[:, b].mT)
+                dv[:, b] += product(alpha.mT, douts)
+                along = dstep[b, n].movedim(-1, 0)[..., None]
+                if nets.phi is not None:
+                    dweight = (tile.smooth * along).sum(0) * tile.scale
+                    arguments = take(alpha.flatten(1), at), take(dweight.view(1, -1), at)
+                    dalpha += put(nets.phi.backward(*arguments, recompute=bool(kept)), at, alpha.shape[1:])
+                dlogits = torch._softmax_backward_data(dalpha, alpha, -1, alpha.dtype)
+                back = nets.rho.backward(tile.inputs, take(dlogits.flatten(1), at), recompute=bool(kept))
+                back = put(back, at, alpha.shape[1:])
+                dq[:, b, n] = product(back[:heads], self.k[:, b])
+                dk[:, b] += product(back[:heads].mT, self.q[:, b, n])
+                if positions:
+                    dsmooth = None if tile.weight is None else (tile.weight * along).movedim(0, -1)
+                    dd = self.geometry.vjp(tile.d.movedim(0, -1), back[heads:].movedim(0, -1), dsmooth)
+                    dxq[b, n] = dd.sum(2)
+                    dxk[b] -= dd.sum(1)
+            sums[thread] = [*keys, *nets.rho.gradients(), *([] if nets.phi is None else nets.phi.gradients())]
+
+        threads.run([partial(backward, thread) for thread in range(number)])
+        dk, dv, dxk, *of_nets = (sum(of_threads[1:], of_threads[0]) for of_threads in zip(*sums, strict=True))
+        of_rho, of_phi = of_nets[:5], of_nets[5:]
+        if of_phi:
+            *first, w3, b3 = of_phi
+            of_phi = [*first, w3.expand(len(self.weights[9]), -1), b3.expand(len(self.weights[9]))]
         of_positions: list[Tensor | None] = [dxq, dxk, dxq, dxk] if positions else [None] * 4
-        of_phi: list[Tensor] = []
-        if self.phi is not None:
-            *first, w3, b3 = self.phi.gradients()
-            of_phi = [*first, w3.expand(self.phi_outputs, -1), b3.expand(self.phi_outputs)]
         of_tokens = [t.transpose(0, 1) for t in (dq * self.scale, dk, dv)]
-        return [*of_tokens, *of_positions, None, *self.rho.gradients(), *of_phi]
+        return [*of_tokens, *of_positions, None, *of_rho, *of_phi]
 
 
 def take(values: Float[Tensor, "c all"], at: Int[Tensor, " p"] | None) -> Float[Tensor, "c p"]:

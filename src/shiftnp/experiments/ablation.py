@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from shiftnp.experiments.base import Column, Experiment, Row
 from shiftnp.experiments.gp_1d import GP_1D
-from shiftnp.experiments.presets import laptop
+from shiftnp.experiments.presets import TORCH_INIT, laptop
 from shiftnp.tasks import GPTask, Task, TestSet
 
 
@@ -41,27 +41,33 @@ ABLATION = Experiment(
     tasks=("gp-1d",),
     # The paper's table "ablation-synthetic-1d".
     rows=(
-        Row("te-pt-tnp-m32", "TE-PT-TNP-M32", "te-pt-tnp", {"pseudo": 32}, paper=((-0.44, 0.01), (-0.67, 0.01))),
+        Row(
+            "te-pt-tnp-m32",
+            "TE-PT-TNP-M32",
+            "te-pt-tnp",
+            {"pseudo": 32, **TORCH_INIT},
+            paper=((-0.44, 0.01), (-0.67, 0.01)),
+        ),
         # The paper has only the row above and the last one; these two tell initialiser and updates apart.
         Row(
             "no-location-update",
             "TE-PT-TNP-M32 without location updates",
             "te-pt-tnp",
-            {"pseudo": 32, "location_update": False},
+            {"pseudo": 32, "location_update": False, **TORCH_INIT},
             paper=(None, None),
         ),
         Row(
             "mean-initialiser",
             "TE-PT-TNP-M32 with initial locations around the mean",
             "te-pt-tnp",
-            {"pseudo": 32, "initialiser": "mean"},
+            {"pseudo": 32, "initialiser": "mean", **TORCH_INIT},
             paper=(None, None),
         ),
         Row(
             "no-input-adjustment",
             "TE-PT-TNP-M32 no input adjustment",
             "te-pt-tnp",
-            {"pseudo": 32, "initialiser": "mean", "location_update": False},
+            {"pseudo": 32, "initialiser": "mean", "location_update": False, **TORCH_INIT},
             paper=((-0.46, 0.01), (-0.76, 0.01)),
         ),
     ),

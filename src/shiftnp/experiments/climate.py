@@ -16,7 +16,7 @@ on other files scores are not comparable. On monthly means, with the preset `lap
 from __future__ import annotations
 
 from shiftnp.experiments.base import Column, Experiment, Row
-from shiftnp.experiments.presets import laptop, paper
+from shiftnp.experiments.presets import TORCH_INIT, laptop, paper
 
 CLIMATE = Experiment(
     name="climate",
@@ -33,15 +33,22 @@ CLIMATE = Experiment(
         Row("gp", "GP", "gp", paper=((0.90, 0.01), (1.22, 0.01), (1.02, 0.01))),
         Row("cnp", "CNP", "cnp", paper=((0.36, 0.00), (-5.70, 0.05), (-1.64, 0.02))),
         Row("rcnp", "RCNP", "rcnp", paper=((0.96, 0.01), (-0.09, 0.04), (0.34, 0.01)), paper_batch=8),
-        # The rows with M = 32 and with the rotary kernel are not in the paper.
+        # The rows with M = 32, with He initialisation and with the rotary kernel are not in the paper.
         Row("pt-tnp-m32", "PT-TNP-M32", "pt-tnp", {"pseudo": 32}, paper=(None,) * 3),
-        Row("te-pt-tnp-m32", "TE-PT-TNP-M32", "te-pt-tnp", {"pseudo": 32}, paper=(None,) * 3),
+        Row("te-pt-tnp-m32", "TE-PT-TNP-M32", "te-pt-tnp", {"pseudo": 32, **TORCH_INIT}, paper=(None,) * 3),
+        Row(
+            "te-pt-tnp-m32-he",
+            "TE-PT-TNP-M32, He initialisation",
+            "te-pt-tnp",
+            {"pseudo": 32, "kernel": "mlp"},
+            paper=(None,) * 3,
+        ),
         Row("pt-tnp", "PT-TNP", "pt-tnp", {"pseudo": 128}, paper=((0.73, 0.01), (-0.40, 0.01), (-0.19, 0.00))),
         Row(
             "te-pt-tnp",
             "TE-PT-TNP",
             "te-pt-tnp",
-            {"pseudo": 128},
+            {"pseudo": 128, **TORCH_INIT},
             paper=((1.35, 0.01), (1.27, 0.01), (1.44, 0.01)),
             paper_batch=8,
         ),

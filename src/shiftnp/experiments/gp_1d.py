@@ -19,7 +19,7 @@ preset `laptop` see results/runs/gp-1d. The paper's test tasks are not ours: on 
 from __future__ import annotations
 
 from shiftnp.experiments.base import Column, Experiment, Figures, Row
-from shiftnp.experiments.presets import laptop, paper
+from shiftnp.experiments.presets import TORCH_INIT, laptop, paper
 
 BAND = (0.2, 26.0)
 """Band of the rotary kernel: up to four oscillations in a unit, as the periodic functions of the task have."""
@@ -80,10 +80,19 @@ GP_1D = Experiment(
         ),
         Row("rcnp", "RCNP", "rcnp", paper=same(-0.58, 0.01)),
         Row("convcnp", "ConvCNP", "convcnp", paper=same(-0.46, 0.01)),  # U-Net, 11 layers, C = 128: its defaults
-        Row("te-tnp", "TE-TNP", "te-tnp", paper=same(-0.47, 0.01)),
-        Row("te-pt-tnp-m8", "TE-PT-TNP-M8", "te-pt-tnp", {"pseudo": 8}, paper=same(-0.50, 0.00)),
-        Row("te-pt-tnp-m16", "TE-PT-TNP-M16", "te-pt-tnp", {"pseudo": 16}, paper=same(-0.50, 0.00)),
-        Row("te-pt-tnp-m32", "TE-PT-TNP-M32", "te-pt-tnp", {"pseudo": 32}, paper=same(-0.46, 0.00)),
+        Row("te-tnp", "TE-TNP", "te-tnp", TORCH_INIT, paper=same(-0.47, 0.01)),
+        Row("te-pt-tnp-m8", "TE-PT-TNP-M8", "te-pt-tnp", {"pseudo": 8, **TORCH_INIT}, paper=same(-0.50, 0.00)),
+        Row("te-pt-tnp-m16", "TE-PT-TNP-M16", "te-pt-tnp", {"pseudo": 16, **TORCH_INIT}, paper=same(-0.50, 0.00)),
+        Row("te-pt-tnp-m32", "TE-PT-TNP-M32", "te-pt-tnp", {"pseudo": 32, **TORCH_INIT}, paper=same(-0.46, 0.00)),
+        # The same two with He initialisation of `rho`, which is not in the paper.
+        Row("te-tnp-he", "TE-TNP, He initialisation", "te-tnp", {"kernel": "mlp"}, paper=(None,) * 6),
+        Row(
+            "te-pt-tnp-m32-he",
+            "TE-PT-TNP-M32, He initialisation",
+            "te-pt-tnp",
+            {"pseudo": 32, "kernel": "mlp"},
+            paper=(None,) * 6,
+        ),
         # The rotary kernel is not in the paper. The first row has the paper's size, a period search and a longer
         # training; the second is its control; the last two have the size and training of the other rows.
         Row(

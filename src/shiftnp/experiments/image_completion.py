@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from shiftnp.experiments.base import Column, Experiment, Row
-from shiftnp.experiments.presets import laptop, paper
+from shiftnp.experiments.presets import TORCH_INIT, laptop, paper
 from shiftnp.tasks import ImageTask, Task
 
 
@@ -44,14 +44,14 @@ IMAGE_COMPLETION = Experiment(
         Row("convcnp", "ConvCNP", "convcnp", on_grid, paper=((1.20, 0.02), (1.44, 0.02))),
         # The rows with M = 32 and with the rotary kernel are not in the paper.
         Row("pt-tnp-m32", "PT-TNP-M32", "pt-tnp", {"pseudo": 32}, paper=(None,) * 2),
-        Row("te-pt-tnp-m32", "TE-PT-TNP-M32", "te-pt-tnp", {"pseudo": 32}, paper=(None,) * 2),
+        Row("te-pt-tnp-m32", "TE-PT-TNP-M32", "te-pt-tnp", {"pseudo": 32, **TORCH_INIT}, paper=(None,) * 2),
         Row("pt-tnp-m64", "PT-TNP-M64", "pt-tnp", {"pseudo": 64}, paper=((1.14, 0.02), (1.43, 0.01))),
         Row("pt-tnp-m128", "PT-TNP-M128", "pt-tnp", {"pseudo": 128}, paper=((1.14, 0.02), (1.46, 0.02))),
         Row(
             "te-pt-tnp-m64",
             "TE-PT-TNP-M64",
             "te-pt-tnp",
-            {"pseudo": 64},
+            {"pseudo": 64, **TORCH_INIT},
             paper=((1.18, 0.03), (1.50, 0.02)),
             paper_batch=8,
         ),
@@ -59,7 +59,7 @@ IMAGE_COMPLETION = Experiment(
             "te-pt-tnp-m128",
             "TE-PT-TNP-M128",
             "te-pt-tnp",
-            {"pseudo": 128},
+            {"pseudo": 128, **TORCH_INIT},
             paper=((1.25, 0.03), (1.51, 0.02)),
             paper_batch=8,
         ),

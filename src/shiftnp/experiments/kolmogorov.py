@@ -18,7 +18,7 @@ that of the preset `laptop` depends on how many trajectories there are, with 160
 from __future__ import annotations
 
 from shiftnp.experiments.base import Column, Experiment, Row
-from shiftnp.experiments.presets import laptop, paper
+from shiftnp.experiments.presets import TORCH_INIT, laptop, paper
 
 KOLMOGOROV = Experiment(
     name="kolmogorov",
@@ -38,9 +38,23 @@ KOLMOGOROV = Experiment(
         Row("pt-tnp-m32", "PT-TNP-M32", "pt-tnp", {"pseudo": 32}, paper=(None,)),
         Row("pt-tnp-m64", "PT-TNP-M64", "pt-tnp", {"pseudo": 64}, paper=((0.63, 0.003),)),
         Row("pt-tnp-m128", "PT-TNP-M128", "pt-tnp", {"pseudo": 128}, paper=((0.74, 0.03),)),
-        Row("te-pt-tnp-m32", "TE-PT-TNP-M32", "te-pt-tnp", {"pseudo": 32}, paper=(None,)),
-        Row("te-pt-tnp-m64", "TE-PT-TNP-M64", "te-pt-tnp", {"pseudo": 64}, paper=((0.92, 0.03),), paper_batch=8),
-        Row("te-pt-tnp-m128", "TE-PT-TNP-M128", "te-pt-tnp", {"pseudo": 128}, paper=((0.90, 0.03),), paper_batch=8),
+        Row("te-pt-tnp-m32", "TE-PT-TNP-M32", "te-pt-tnp", {"pseudo": 32, **TORCH_INIT}, paper=(None,)),
+        Row(
+            "te-pt-tnp-m64",
+            "TE-PT-TNP-M64",
+            "te-pt-tnp",
+            {"pseudo": 64, **TORCH_INIT},
+            paper=((0.92, 0.03),),
+            paper_batch=8,
+        ),
+        Row(
+            "te-pt-tnp-m128",
+            "TE-PT-TNP-M128",
+            "te-pt-tnp",
+            {"pseudo": 128, **TORCH_INIT},
+            paper=((0.90, 0.03),),
+            paper_batch=8,
+        ),
         Row(
             "te-pt-tnp-m128-rotary",
             "TE-PT-TNP-M128, rotary kernel",

@@ -15,6 +15,10 @@ from shiftnp.runs.config import Training
 LAPTOP_SIZE = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 3}
 """Size of every model in the preset `laptop`; the paper's is 128 (1-D) or 32, with 8 heads of size 16 and 5 layers."""
 
+TORCH_INIT = {"kernel": {"name": "mlp", "init": "torch"}}
+"""Settings of the rows with the paper's kernel: initial weights as in the authors' code. Rows with "-he" in their names
+have the default of the kernel."""
+
 
 def laptop(
     steps: int,

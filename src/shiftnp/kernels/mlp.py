@@ -18,16 +18,33 @@ from shiftnp.nn.heads import Heads
 from shiftnp.nn.mlp import MLP
 from shiftnp.nn.tokens import Tokens
 
+OUTPUT_GAIN = 2.0
+"""Scale of the initial logits with `init="he"`."""
+
 
 @dataclass(frozen=True)
 class PairwiseMLP(Kernel):
-    """`kernel="mlp"`, the paper's (eq. 6): logits of a pair are `rho(scores of all heads, x_q - x_k)`."""
+    """`kernel="mlp"`, the paper's (eq. 6): logits of a pair are `rho(scores of all heads, x_q - x_k)`.
+
+    Args:
+        init: initial weights of `rho`: "he" (He et al., 2015), or "torch", the default of its linear layers and of the
+            authors' code. The latter makes initial logits more than ten times smaller, so that all points are attended
+            to alike at first, and pseudo-token models learn more slowly (docs/results.md).
+    """
 
     name: ClassVar[str] = "mlp"
+    init: str = "he"
+
+    def __post_init__(self) -> None:
+        if self.init not in ("he", "torch"):
+            raise ValueError(f'init of the kernel mlp must be "he" or "torch", got {self.init!r}.')
 
     def attention(self, size: AttentionSize, location_update: bool) -> PairwiseMLPAttention:
         """A new attention module; with `location_update` the positions of queries are updated by eq. 8."""
-        return PairwiseMLPAttention(size, location_update)
+        attention = PairwiseMLPAttention(size, location_update)
+        if self.init == "he":
+            he_init(attention.rho)
+        return attention
 
 
 class PairwiseMLPAttention(nn.Module):
@@ -73,3 +90,11 @@ class PairwiseMLPAttention(nn.Module):
         phi = None if self.phi is None else MLPWeights.of(self.phi.layers)
         low = tiled.uses_low_precision(q.device, len(rho.b1), max(1, len(q) * q.shape[2] * k.shape[2]))
         return tiled.attend(q, k, v, at_q, at_k, rho, phi, self.geometry, pairs, low_precision=low)
+
+
+def he_init(net: MLP) -> None:
+    """Initial weights that keep the scale of the inputs through the ReLU layers, and double it at the output."""
+    *hidden, last = net.layers
+    for layer in hidden:
+        nn.init.normal_(layer.weight, std=(2 / layer.in_features) ** 0.5)
+    nn.init.normal_(last.weight, std=OUTPUT_GAIN * last.in_features**-0.5)

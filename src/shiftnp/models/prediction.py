@@ -5,7 +5,7 @@ It implements `NeuralProcess.predict`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,12 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 from torch.distributions import Distribution
 
+from shiftnp.attention import threads
+from shiftnp.attention.chunks import slices
 from shiftnp.models.encoded import Encoded, Encoder
 from shiftnp.models.inputs import check_targets
 
 Array = Tensor | np.ndarray
 """Types of arrays that `predict` takes. A `numpy.memmap` is a numpy array, too."""
-MOST_TARGETS = 1 << 15
+MOST_TARGETS = 1 << 14
 """Largest number of targets in a chunk by default."""
 
 
@@ -83,8 +85,8 @@ def predict(
         context, xt = {name: a[None] for name, a in context.items()}, xt[None]
     if xt.ndim != 3:
         raise ValueError(f"xt must have shape [b, nt, dx], as xc has a batch dimension, got {tuple(xt.shape)}.")
-    for _, x in chunks(xt, 1 << 20):  # all targets are checked before anything is computed
-        check_targets(x, model.dx, model.absolute_inputs, tasks)
+    for where in places(xt.shape[1], 1 << 20):  # all targets are checked before anything is computed
+        check_targets(to_tensor("xt", xt[:, where]), model.dx, model.absolute_inputs, tasks)
     shape = (*xt.shape[:2], model.dy)
     result = room(xt, shape[1:] if unbatched else shape, model.dtype, out)
     device = next(model.parameters()).device
@@ -92,20 +94,20 @@ def predict(
     chunk = default_chunk(encoded.memory, *encoded.xc.shape[:2]) if chunk is None else chunk
     on_disk = any(isinstance(a, np.memmap) for a in (xt, *result))
     order = None if on_disk else chunk_order(model, encoded.memory, xt)
-    pieces = ((where, x.to(device)) for where, x in chunks(xt, chunk, order))
     batched = Prediction(*(a[None] if unbatched else a for a in result))
-    fill(batched, lambda x: model.decode(encoded, x), pieces, xt.shape[1], progress)
+    fill(batched, lambda x: model.decode(encoded, x), xt, places(xt.shape[1], chunk, order), device, progress)
     return result
 
 
 def default_chunk(memory: Any, tasks: int, nc: int) -> int:
-    """The number of targets in a chunk that needs about a quarter of a gigabyte of memory.
+    """The number of targets in a chunk, so that those of all threads need about a quarter of a gigabyte of memory.
 
     Transformers need few bytes for each pair of target and key; other models may hold all activations of an MLP.
     """
     keys = getattr(memory, "keys_per_target", None)
     keys, bytes_per_pair = (nc, 2048) if keys is None else (keys, 64)
-    return max(1, min(MOST_TARGETS // max(1, tasks), (1 << 28) // (max(1, tasks * keys) * bytes_per_pair)))
+    most = (1 << 28) // torch.get_num_threads()
+    return max(1, min(MOST_TARGETS // max(1, tasks), most // (max(1, tasks * keys) * bytes_per_pair)))
 
 
 def chunk_order(model: Predictor, memory: Any, xt: Array) -> np.ndarray | None:
@@ -130,12 +132,9 @@ def to_tensor(name: str, a: Any) -> Tensor:
     return torch.from_numpy(np.array(a, a.dtype.newbyteorder("=")))  # a copy, as torch takes no read-only arrays
 
 
-def chunks(xt: Array, size: int, order: np.ndarray | None = None) -> Iterator[tuple[slice | np.ndarray, Tensor]]:
-    """Targets `[b, nt, dx]` in chunks, as tensors, with their indices; an array on disk is read chunk by chunk."""
-    for i in range(0, xt.shape[1], size):
-        where = slice(i, min(i + size, xt.shape[1]))
-        here = where if order is None else order[where]
-        yield here, to_tensor("xt", xt[:, here])
+def places(total: int, size: int, order: np.ndarray | None = None) -> list[slice | np.ndarray]:
+    """The indices of the targets in each chunk."""
+    return [where if order is None else order[where] for where in slices(total, size)]
 
 
 def room(like: Array, shape: tuple[int, ...], dtype: torch.dtype, out: Any) -> Prediction:
@@ -157,11 +156,15 @@ def room(like: Array, shape: tuple[int, ...], dtype: torch.dtype, out: Any) -> P
 def fill(
     result: Prediction,
     decode: Callable[[Tensor], Distribution],
-    pieces: Iterable[tuple[slice | np.ndarray, Tensor]],
-    total: int,
+    xt: Array,
+    chunks: Sequence[slice | np.ndarray],
+    device: torch.device,
     progress: bool,
 ) -> None:
-    """Decodes chunk after chunk into `result`, whose arrays have a batch dimension."""
+    """Decodes the targets `[b, nt, dx]`, chunk by chunk, into `result`, whose arrays have a batch dimension.
+
+    Threads decode different chunks; targets on disk are read and predictions written chunk by chunk.
+    """
     columns = (
         TextColumn("targets"),
         BarColumn(),
@@ -171,12 +174,16 @@ def fill(
         TimeRemainingColumn(),
     )
     with Progress(*columns, disable=not progress) as shown:
-        bar = shown.add_task("", total=total)
-        for where, xt in pieces:
-            dist = decode(xt)
+        bar = shown.add_task("", total=xt.shape[1])
+
+        def predict(where: slice | np.ndarray) -> None:
+            x = to_tensor("xt", xt[:, where]).to(device)
+            dist = decode(x)
             for array, values in zip(result, (dist.mean, dist.stddev), strict=True):
                 if isinstance(array, Tensor):
                     array[:, where] = values.to(array.dtype).to(array.device)
                 else:
                     array[:, where] = values.cpu().numpy()
-            shown.advance(bar, xt.shape[1])
+            shown.advance(bar, x.shape[1])
+
+        threads.each(predict, chunks, device)

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from shiftnp.attention import threads
 from shiftnp.attention.chunks import slices
 from shiftnp.attention.local import SLACK, CellList
 from shiftnp.attention.mask import AttentionMask, BlockMask
@@ -106,7 +107,13 @@ class Stack(nn.Module):
         chunks = slices(n, MOST_QUERIES)
         order = None if cells is None else cells.order(q.positions.x)
         rows = chunks if order is None else [order[chunk] for chunk in chunks]
-        return [Part(some, *self.near(q.take(some), k, cells)) for some in rows]
+        parts: dict[int, Part] = {}
+
+        def make(i: int) -> None:
+            parts[i] = Part(rows[i], *self.near(q.take(rows[i]), k, cells))
+
+        threads.each(make, range(len(rows)), q.z.device)
+        return [parts[i] for i in range(len(rows))]
 
     def near(self, q: Tokens, k: Tokens, cells: CellList | None) -> tuple[Int[Tensor, " nk"] | None, AttentionMask]:
         """The keys that any of the queries may attend to (None: all), and the mask of pairs with them."""
@@ -122,13 +129,20 @@ class Stack(nn.Module):
         if len(parts) == 1:
             (part,) = parts
             return block(q, part.keys(k), part.mask)
-        z, offset = torch.empty_like(q.z), None
-        for part in parts:
+        z, offsets = torch.empty_like(q.z), []
+
+        def compute(part: Part) -> None:
             done = block(q.take(part.q), part.keys(k), part.mask)
             z[:, part.q] = done.z
             if done.offset is not None:
-                offset = done.offset.new_empty(*z.shape[:2], done.offset.shape[-1]) if offset is None else offset
-                offset[:, part.q] = done.offset
+                offsets.append((part.q, done.offset))
+
+        threads.each(compute, parts, z.device)
+        if not offsets:
+            return q._replace(z=z, offset=None)
+        offset = offsets[0][1].new_empty(*z.shape[:2], offsets[0][1].shape[-1])
+        for rows, of_part in offsets:
+            offset[:, rows] = of_part
         return q._replace(z=z, offset=offset)
 
     def cells(self, k: Tokens) -> CellList:
