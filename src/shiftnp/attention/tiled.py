@@ -39,7 +39,7 @@ from shiftnp.attention.products import product
 from shiftnp.geometry import Geometry, Positions
 
 TILE_BYTES = 1 << 20
-"""Size of a tile's hidden activations of a layer on a CPU: they fit the cache of a core. 2,048 pairs at a width of 128."""
+"""Size of a tile's activations of a hidden layer, which fit the cache of a core: 2,048 pairs at a width of 128."""
 LARGEST_TILE = {"cpu": 1 << 14, "cuda": 1 << 18}
 """Pairs in a tile, at most."""
 

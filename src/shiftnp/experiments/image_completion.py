@@ -42,9 +42,16 @@ IMAGE_COMPLETION = Experiment(
         Row("cnp", "CNP", "cnp", paper=((0.64, 0.00), (0.72, 0.00))),
         Row("rcnp", "RCNP", "rcnp", paper=((1.04, 0.02), (1.19, 0.02)), paper_batch=8),
         Row("convcnp", "ConvCNP", "convcnp", on_grid, paper=((1.20, 0.02), (1.44, 0.02))),
-        # The rows with M = 32 and with the rotary kernel are not in the paper.
+        # The rows with M = 32, with He initialisation and with the rotary kernel are not in the paper.
         Row("pt-tnp-m32", "PT-TNP-M32", "pt-tnp", {"pseudo": 32}, paper=(None,) * 2),
         Row("te-pt-tnp-m32", "TE-PT-TNP-M32", "te-pt-tnp", {"pseudo": 32, **TORCH_INIT}, paper=(None,) * 2),
+        Row(
+            "te-pt-tnp-m32-he",
+            "TE-PT-TNP-M32, He initialisation",
+            "te-pt-tnp",
+            {"pseudo": 32, "kernel": "mlp"},
+            paper=(None,) * 2,
+        ),
         Row("pt-tnp-m64", "PT-TNP-M64", "pt-tnp", {"pseudo": 64}, paper=((1.14, 0.02), (1.43, 0.01))),
         Row("pt-tnp-m128", "PT-TNP-M128", "pt-tnp", {"pseudo": 128}, paper=((1.14, 0.02), (1.46, 0.02))),
         Row(

@@ -34,11 +34,18 @@ KOLMOGOROV = Experiment(
         Row("multi-task-gp", "Multi-task GP", "multi-task-gp", paper=((0.48, 0.02),)),
         Row("cnp", "CNP", "cnp", paper=((-0.97, 0.01),)),
         Row("rcnp", "RCNP", "rcnp", paper=((0.16, 0.02),), paper_batch=8),
-        # The rows with M = 32 and with the rotary kernel are not in the paper.
+        # The rows with M = 32, with He initialisation and with the rotary kernel are not in the paper.
         Row("pt-tnp-m32", "PT-TNP-M32", "pt-tnp", {"pseudo": 32}, paper=(None,)),
         Row("pt-tnp-m64", "PT-TNP-M64", "pt-tnp", {"pseudo": 64}, paper=((0.63, 0.003),)),
         Row("pt-tnp-m128", "PT-TNP-M128", "pt-tnp", {"pseudo": 128}, paper=((0.74, 0.03),)),
         Row("te-pt-tnp-m32", "TE-PT-TNP-M32", "te-pt-tnp", {"pseudo": 32, **TORCH_INIT}, paper=(None,)),
+        Row(
+            "te-pt-tnp-m32-he",
+            "TE-PT-TNP-M32, He initialisation",
+            "te-pt-tnp",
+            {"pseudo": 32, "kernel": "mlp"},
+            paper=(None,),
+        ),
         Row(
             "te-pt-tnp-m64",
             "TE-PT-TNP-M64",
