@@ -85,4 +85,5 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 def _start() -> None:
     _current.is_ours = True
+    torch.get_num_threads()  # before, as torch's first use of this thread sets the number of its threads again
     torch.set_num_threads(1)
