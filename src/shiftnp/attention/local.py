@@ -50,6 +50,7 @@ def attend(
     """Applies dense attention to all tokens at once or, with a block mask, block by block."""
     if not isinstance(mask, BlockMask):
         return dense(q, k, v, at_q, at_k, mask)
+    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # once, and not for each group
     outs, steps = [v.new_zeros(1, v.shape[1] * v.shape[3])], []
     for group in mask.groups or _no_pairs(q, k):
         of_q, of_k, of_v = _gather_heads(q, group.q), _gather_heads(k, group.k), _gather_heads(v, group.k)
