@@ -6,7 +6,7 @@ to outputs in buffers that fit the processor's cache and that the next tile reus
 activations tile by tile. A row with more keys than a tile holds streams through the MLPs in parts, and only its scores,
 one number for each key and head, are held at once. Between the passes only queries, keys, values and positions are
 kept, and scores and weights if they are few. Pairs that the mask excludes do not go through the MLPs (unless they are
-few): local attention has more of them than of others.
+few): local attention has more of them than of others. Each thread runs whole tiles (`threads.py`).
 
 Where the time goes: for each pair and MLP there are four products with a matrix of the MLP's width (forward,
 recomputation, two in the backward pass), which no layout makes cheaper; the plain formula needs three of them, so in

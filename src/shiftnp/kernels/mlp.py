@@ -94,7 +94,7 @@ class PairwiseMLPAttention(nn.Module):
 
 def he_init(net: MLP) -> None:
     """Initial weights that keep the scale of the inputs through the ReLU layers, and double it at the output."""
-    *hidden, last = net.layers
-    for layer in hidden:
-        nn.init.normal_(layer.weight, std=(2 / layer.in_features) ** 0.5)
-    nn.init.normal_(last.weight, std=OUTPUT_GAIN * last.in_features**-0.5)
+    *hidden, last = (layer.weight for layer in net.layers if isinstance(layer, nn.Linear))
+    for weight in hidden:
+        nn.init.normal_(weight, std=(2 / weight.shape[1]) ** 0.5)
+    nn.init.normal_(last, std=OUTPUT_GAIN * last.shape[1] ** -0.5)
