@@ -19,7 +19,9 @@ from shiftnp.kernels.base import AttentionSize
 from shiftnp.models import TETNP
 
 
-@pytest.mark.parametrize("kernel", [PairwiseMLP(), PairwiseMLP(init="torch"), Rotary(), Rotary(frequencies=3, band=(1, 2), window=False)])
+@pytest.mark.parametrize(
+    "kernel", [PairwiseMLP(), PairwiseMLP(init="torch"), Rotary(), Rotary(frequencies=3, band=(1, 2), window=False)]
+)
 def test_json_and_back(kernel):
     assert make_kernel(json.loads(json.dumps(kernel.to_json()))) == kernel
     assert make_kernel(kernel) is kernel
