@@ -11,16 +11,36 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from threading import Barrier, Event, local
+from threading import Barrier, Event, Lock, local
 from typing import TypeVar
 
 import torch
 
 T = TypeVar("T")
-_pools: dict[int, ThreadPoolExecutor] = {}
 _current = local()
-# Threads do not survive a fork: a child process makes its own.
-os.register_at_fork(after_in_child=_pools.clear)
+
+
+class Pools:
+    """A pool of threads for each number of them."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all threads, which do not survive a fork: a child process makes its own."""
+        self.pools: dict[int, ThreadPoolExecutor] = {}
+        self.lock = Lock()
+
+    def __call__(self, threads: int) -> ThreadPoolExecutor:
+        with self.lock:
+            if threads not in self.pools:
+                self.pools[threads] = _start_pool(threads)
+            return self.pools[threads]
+
+
+_pools = Pools()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_pools.reset)
 
 
 def count(device: torch.device, pieces: int) -> int:
@@ -67,20 +87,18 @@ def run(functions: Sequence[Callable[[], None]]) -> None:
         ):
             function()
 
-    pool = _pool(torch.get_num_threads())
+    pool = _pools(torch.get_num_threads())
     for done in [pool.submit(copy_context().run, in_modes, function) for function in functions]:
         done.result()
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
-    if threads not in _pools:
-        pool, started = ThreadPoolExecutor(threads, "shiftnp", _start), Barrier(threads + 1)
-        for _ in range(threads):  # each thread takes one of these, so that all of them start now
-            pool.submit(started.wait)
-        started.wait()
-        torch.set_num_threads(threads)  # `_start` has set it to one for threads to come, too
-        _pools[threads] = pool
-    return _pools[threads]
+def _start_pool(threads: int) -> ThreadPoolExecutor:
+    pool, started = ThreadPoolExecutor(threads, "shiftnp", _start), Barrier(threads + 1)
+    for _ in range(threads):  # each thread takes one of these, so that all of them start now
+        pool.submit(started.wait)
+    started.wait()
+    torch.set_num_threads(threads)  # `_start` has set it to one for threads to come, too
+    return pool
 
 
 def _start() -> None:
