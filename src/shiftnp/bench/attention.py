@@ -24,7 +24,7 @@ from torch import nn
 
 from shiftnp._machine import machine, peak_megabytes
 from shiftnp._progress import progress
-from shiftnp.attention import tiled
+from shiftnp.attention import threads, tiled
 from shiftnp.attention.tiled import low_precision_pays
 from shiftnp.batch import Batch
 from shiftnp.kernels.mlp import PairwiseMLPAttention
@@ -103,19 +103,26 @@ def times(
     return {name: summary(of_one) for name, of_one in seconds.items()}
 
 
-def wide_products(context: int, layers: int = 5, width: int = 128, repeats: int = 20) -> float:
+def wide_products(context: int, layers: int = 5, width: int = 128, repeats: int = 50) -> float:
     """Seconds of the `width x width` products of a tiled step of the paper's TE-TNP: for each pair and pairwise MLP one
     in the forward pass, one to recompute activations, and two in the backward pass. The last target layer has no
     location update, so no second MLP."""
     within, across = TASKS * context * context, TASKS * context * TARGETS
     pairs = 2 * layers * within + (2 * layers - 1) * across
-    rows = tiled.tile_size(torch.device("cpu"), width)
-    a, b = torch.ones(rows, width), torch.ones(width, width)
-    out, best = torch.empty_like(a), float("inf")
-    for _ in range(repeats):
+    here = torch.device("cpu")
+    rows, number = tiled.tile_size(here, width), threads.count(here, pairs)
+
+    def products() -> None:
+        a, b = torch.ones(rows, width), torch.ones(width, width)
+        out = torch.empty_like(a)
+        for _ in range(repeats):
+            torch.mm(a, b, out=out)
+
+    best = float("inf")
+    for _ in range(5):
         start = time.perf_counter()
-        torch.mm(a, b, out=out)
-        best = min(best, time.perf_counter() - start)
+        threads.run([products] * number)  # as many tiles at once as there are threads
+        best = min(best, (time.perf_counter() - start) / (repeats * number))
     return 4 * pairs / rows * best
 
 
