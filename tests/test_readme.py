@@ -188,7 +188,9 @@ def test_maps_of_the_paper_s_size_are_the_measured_ones():
         row = entry["sizes"][-1]
         cells = f"{row['encode']:.1f} s | {row['predict']:.1f} s | {row['megabytes']:,.0f} MB"
         assert f"| {name} | {cells} |" in MEASURED
-        assert (row["encode"] + row["predict"] < 60) == ("rotary" in name)
+        seconds = row["encode"] + row["predict"]
+        slowest = name == "TE-PT-TNP, 32 pseudo-tokens, D_z 128, 5 layers"  # "two seconds more" than a minute
+        assert (61.5 < seconds < 62.5) if slowest else seconds < 60
         assert row["megabytes"] < 1024
 
 
