@@ -46,8 +46,8 @@ def small_model(name: str, dx: int = 1, dy: int = 1, seed: int = 0, dtype: Any =
         for key, p in model.named_parameters():  # fresh weights give predictions that hardly depend on anything
             if not p.any():  # zero at first, so that what lies before it would never matter
                 p.data.normal_(std=0.1)
-            elif p.ndim > 1 and not key.endswith("frequencies.flat"):  # higher frequencies would amplify rounding
-                p.data *= 2
+            elif p.ndim > 1 and not key.endswith("frequencies.flat") and ".rho." not in key:
+                p.data *= 2  # neither frequencies nor logits: higher ones would amplify rounding
     return model.to(dtype)
 
 
