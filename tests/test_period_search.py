@@ -11,7 +11,7 @@ from conftest import small_model
 from shiftnp.geometry import Geometry
 from shiftnp.kernels import Rotary, period
 from shiftnp.kernels.base import AttentionSize
-from shiftnp.kernels.harmonics import interleave, invert, invert_, products, regress, waves
+from shiftnp.kernels.harmonics import interleave, invert, invert_, invert_exported, products, regress, waves
 from shiftnp.kernels.period import HARMONICS, PRIORS, PeriodSearch
 from shiftnp.models import TEPTTNP, TETNP
 from shiftnp.tasks.base import generator_for
@@ -77,13 +77,27 @@ def test_waves_and_polynomials_of_them():
     torch.testing.assert_close(polynomial, (basis_of(angle, 8) * coefficients).sum((1, 2)))
 
 
-@pytest.mark.parametrize("method", [invert, invert_])
+@pytest.mark.parametrize("method", [invert, invert_, invert_exported])
 def test_many_small_matrices_are_inverted(method):
     root = torch.randn(50, 5, 9, generator=torch.Generator().manual_seed(0), dtype=F64)
     matrix = root @ root.mT
     inverse, log_det = method(matrix.permute(1, 2, 0).clone())
     torch.testing.assert_close(inverse.permute(2, 0, 1), torch.linalg.inv(matrix))
     torch.testing.assert_close(log_det, torch.logdet(matrix))
+
+
+def test_exported_inverses_are_as_precise_as_others():
+    """In float32, for the matrices of a regression on harmonics with many observations and little noise."""
+    g = torch.Generator().manual_seed(0)
+    phase = 6.3 * torch.rand(20, 60, 1, generator=g, dtype=F64) * torch.arange(1.0, 5.0, dtype=F64)
+    basis = torch.cat([torch.ones(20, 60, 1, dtype=F64), phase.cos(), phase.sin()], -1)
+    matrix = (basis.mT @ basis + 0.1 * torch.eye(9, dtype=F64)).permute(1, 2, 0)
+    exact, _ = invert(matrix)
+
+    def error(method):
+        return float((method(matrix.float().clone())[0] - exact).abs().max())
+
+    assert error(invert_exported) < 2 * error(invert_)
 
 
 def test_the_regression_is_a_gaussian_process():

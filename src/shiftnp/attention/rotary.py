@@ -60,8 +60,8 @@ class Rotation(NamedTuple):
         """
         if self.phase is not None:
             return Rotate.apply(z, rest, self.angle, self.phase, inverse)
-        out = rotate_real(z.transpose(1, 2), self.angle.cos().to(z.dtype), self.angle.sin().to(z.dtype), inverse)
-        return out if rest is None else torch.cat([out, rest.transpose(1, 2)], -1)
+        parts = rotate_real(z.transpose(1, 2), self.angle.cos().to(z.dtype), self.angle.sin().to(z.dtype), inverse)
+        return torch.cat(parts if rest is None else (*parts, rest.transpose(1, 2)), -1)
 
 
 class Rotate(torch.autograd.Function):
@@ -96,17 +96,15 @@ class Rotate(torch.autograd.Function):
 
 def rotate_real(
     z: Float[Tensor, "*any c"], cos: Float[Tensor, "*any r"], sin: Float[Tensor, "*any r"], inverse: bool
-) -> Float[Tensor, "*any c"]:
+) -> tuple[Float[Tensor, "*any r"], Float[Tensor, "*any r"]]:
     """Rotations in real numbers, for programs that are exported: other formats have no complex ones.
 
     Channels are in halves, all first coordinates before all second ones, so that no pairs have to be taken apart or put
-    together.
+    together. The halves are returned.
     """
     half = z.shape[-1] // 2
     a, b = z[..., :half], z[..., half:]
-    if inverse:
-        return torch.cat([a * cos + b * sin, b * cos - a * sin], -1)
-    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+    return (a * cos + b * sin, b * cos - a * sin) if inverse else (a * cos - b * sin, a * sin + b * cos)
 
 
 def _points(z: Float[Tensor, "*any c"]) -> Complex[Tensor, "*any r"]:
@@ -151,7 +149,9 @@ def attend_explicit(
     if width is not None and distance is not None:
         scores = scores - width * distance[:, None]
     if pairs is not None:
-        scores = scores.masked_fill(~pairs[:, None], torch.finfo(scores.dtype).min)
+        # A sum is faster in other runtimes than a choice between two numbers for each score.
+        excluded = (~pairs[:, None]).to(scores.dtype) * torch.finfo(scores.dtype).min
+        scores = scores + excluded
     return scores.softmax(-1) @ v
 
 

@@ -136,7 +136,8 @@ def regress(
     ridge = (noise[:, None] / prior).T  # [p, s]
     eye = torch.eye(p, dtype=sums.dtype, device=sums.device)
     matrix = gram + (eye[..., None] * ridge)[:, :, None, None, :, None]  # [p, p, b, dy, s, r]
-    inverse, log_det = (invert if matrix.requires_grad or torch.compiler.is_exporting() else invert_)(matrix)
+    exporting = torch.compiler.is_exporting()
+    inverse, log_det = (invert_exported if exporting else invert if matrix.requires_grad else invert_)(matrix)
     right = moments.movedim(-1, 0)[:, :, :, None]  # [p, b, dy, 1, r]
     mean = (inverse * right).sum(1)  # [p, b, dy, s, r]
     variance, n = noise[:, None], count[..., None, None]
@@ -158,14 +159,9 @@ def invert(
 ) -> tuple[Float[Tensor, "p p *any"], Float[Tensor, "*any"]]:
     """Inverse and log-determinant of many small positive definite matrices, by sweeping one row after the other."""
     log_det = torch.zeros_like(matrix[0, 0])
-    units = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     for k in range(len(matrix)):
         pivot = matrix[k, k].clone()
         log_det = log_det + pivot.log()
-        if torch.compiler.is_exporting():  # the same without assignments, which are slow in a program
-            unit = units[k].view(-1, *[1] * log_det.ndim)
-            matrix = matrix - (matrix[:, k] - unit)[:, None] * ((matrix[k] - unit) / pivot) - 2 * unit[:, None] * unit
-            continue
         row = matrix[k] / pivot
         matrix = matrix - matrix[:, k, None] * row
         matrix[k], matrix[:, k] = row, row
@@ -184,3 +180,23 @@ def invert_(matrix: Float[Tensor, "p p *any"]) -> tuple[Float[Tensor, "p p *any"
         matrix[k], matrix[:, k] = row, row
         matrix[k, k] = -1 / pivot
     return matrix.neg_(), log_det
+
+
+def invert_exported(
+    matrix: Float[Tensor, "p p *any"],
+) -> tuple[Float[Tensor, "p p *any"], Float[Tensor, "*any"]]:
+    """`invert` without assignments, which are slow in an exported program.
+
+    The row and the column of a pivot are results of the same subtraction as all others, which loses digits if the pivot
+    is large. The matrix is therefore scaled to a diagonal of ones, so that no pivot is larger than one.
+    """
+    diagonal = torch.stack([matrix[k, k] for k in range(len(matrix))])
+    scale, log_det = diagonal.rsqrt(), diagonal.log().sum(0)
+    scales = scale[:, None] * scale
+    matrix = matrix * scales
+    units = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    for k in range(len(matrix)):
+        pivot, unit = matrix[k, k], units[k].view(-1, *[1] * log_det.ndim)
+        log_det = log_det + pivot.log()
+        matrix = matrix - (matrix[:, k] - unit)[:, None] * ((matrix[k] - unit) / pivot) - 2 * unit[:, None] * unit
+    return -matrix * scales, log_det

@@ -195,10 +195,7 @@ class RotaryAttention(nn.Module):
     ) -> list[Float[Tensor, "b n h c"]]:
         """Linear layers of the same input, with their outputs multiplied by a factor, as one matrix product."""
         weights = [layer.weight if s == 1 else layer.weight * s for layer, s in layers]
-        biases = [
-            layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer, _ in layers
-        ]
-        scaled = [b if s == 1 else b * s for b, (_, s) in zip(biases, layers, strict=True)]
+        biases = [layer.bias if s == 1 or layer.bias is None else layer.bias * s for layer, s in layers]
         if torch.compiler.is_exporting():  # products of their own: other runtimes copy the parts of a single one
             rotated = (
                 self.to_q_rotary,
@@ -206,17 +203,18 @@ class RotaryAttention(nn.Module):
                 *([] if self.value_frequencies is None else [self.heads.to_v]),
             )
             parts = [
-                linear(z, _halves(w, self.heads.heads), _halves(b, self.heads.heads))
+                linear(z, _halves(w, self.heads.heads), None if b is None else _halves(b, self.heads.heads))
                 if layer in rotated
                 else linear(z, w, b)
-                for (layer, _), w, b in zip(layers, weights, scaled, strict=True)
+                for (layer, _), w, b in zip(layers, weights, biases, strict=True)
             ]
             return [part.to(dtype).unflatten(-1, (self.heads.heads, -1)) for part in parts]
+        every = [w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases, strict=True)]
         sizes = [len(w) for w in weights]
         if sum(sizes) % 2:  # an even number of channels, so that pairs of them can be read as complex numbers
             weights.append(weights[0].new_zeros(1, weights[0].shape[1]))
-            scaled.append(biases[0].new_zeros(1))
-        out = linear(z, torch.cat(weights), torch.cat(scaled)).to(dtype)
+            every.append(every[0].new_zeros(1))
+        out = linear(z, torch.cat(weights), torch.cat(every)).to(dtype)
         parts = out.split([*sizes, out.shape[-1] - sum(sizes)], -1)[: len(sizes)]
         return [part.unflatten(-1, (self.heads.heads, -1)) for part in parts]
 
