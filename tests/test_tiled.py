@@ -81,6 +81,17 @@ def test_same_function_same_gradients(tile, period, masked, moves):
     assert worst(results(by_tiles(tile), setup), results(specified, setup)) < 1e-12
 
 
+@pytest.mark.parametrize("tile", [3, 20, 1000])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("moves", [False, True])
+def test_same_function_without_gradients(tile, masked, moves):
+    """Tiles are larger then, and go through the networks in slices."""
+    *setup, _ = make(torch.float64, None, masked, moves)
+    with torch.no_grad():
+        ours, theirs = by_tiles(tile)(*setup), specified(*setup)
+    assert worst([o for o in ours if o is not None], [o for o in theirs if o is not None]) < 1e-12
+
+
 @pytest.mark.parametrize("kept", [0, 1 << 21])  # recomputed in the backward pass, or kept
 @pytest.mark.parametrize("sparse", [0.0, 1.1])  # masked pairs go through the networks, or not
 @pytest.mark.parametrize("of_keys", [False, True])  # each query has a mask of its own, or all have the same

@@ -43,6 +43,10 @@ TILE_BYTES = 1 << 20
 LARGEST_TILE = {"cpu": 1 << 14, "cuda": 1 << 18}
 """Pairs in a tile, at most."""
 
+SLICES = 16
+"""Slices of a tile that go through the MLPs one after the other, if no gradients are needed: all other operations are
+faster on few large tiles."""
+
 KEPT = 1 << 21
 """Scores, displacements and weights of a call that are kept for the backward pass if there are no more than this."""
 
@@ -109,7 +113,7 @@ def attend(
     """
     keep = torch.is_grad_enabled() and len(q) * q.shape[2] * k.shape[2] * (rho.w1.shape[1] + len(rho.w3) + 2) <= KEPT
     size = tile or tile_size(q.device, len(rho.b1), 2 if low_precision else 4)
-    settings = (geometry or Geometry(), size, low_precision, keep)
+    settings = (geometry or Geometry(), size, 1 if torch.is_grad_enabled() else SLICES, low_precision, keep)
     tensors = (q, k, v, at_q.x, at_k.x, at_q.offset, at_k.offset, pairs)
     out, step = TiledAttention.apply(settings, *tensors, *rho[:5], *(phi or ()))
     return out, step if phi is not None else None
@@ -187,7 +191,7 @@ class TiledPass:
 
     def __init__(
         self,
-        settings: tuple[Geometry, int, bool, bool],
+        settings: tuple[Geometry, int, int, bool, bool],
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -198,7 +202,7 @@ class TiledPass:
         pairs: PairMask,
         *weights: Tensor,
     ) -> None:
-        self.geometry, self.size, low, self.keeps = settings
+        self.geometry, size, number, low, self.keeps = settings
         self.dtype = torch.promote_types(weights[0].dtype, torch.float32)
         self.scale = q.shape[-1] ** -0.5
         q, k, v = (t.to(self.dtype).transpose(0, 1) for t in (q, k, v))  # heads first
@@ -206,7 +210,7 @@ class TiledPass:
         self.xq, self.xk, self.offset_q, self.offset_k, self.pairs = xq, xk, offset_q, offset_k, pairs
         # Only the weights of a query without keys have to be set to zero after the softmax.
         self.lonely = pairs is not None and not bool(pairs.any(-1).all())
-        self.rows = min(self.size, q.shape[1] * q.shape[2] * k.shape[2])
+        self.rows, self.size = min(size, q.shape[1] * q.shape[2] * k.shape[2]), size * number
         dense = 1.0 if pairs is None or not pairs.numel() else int(pairs.count_nonzero()) / pairs.numel()
         self.sparse = dense < SPARSE
         if self.sparse:  # a tile holds more pairs, so that those that attend nearly fill it
