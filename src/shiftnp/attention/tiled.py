@@ -44,10 +44,12 @@ LARGEST_TILE = {"cpu": 1 << 14, "cuda": 1 << 18}
 """Pairs in a tile, at most."""
 
 SLICES = 16
-"""Slices of a tile that go through the MLPs one after the other, if no gradients are needed: all other operations are
-faster on few large tiles."""
+"""Slices of a tile, at most, that go through the MLPs one after the other: all other operations are faster on few large
+tiles. A tile whose activations are used after it has one slice."""
+TILES = 2
+"""Tiles for each thread, at least, so that none waits long for the others."""
 
-KEPT = 1 << 21
+KEPT = 1 << 22
 """Scores, displacements and weights of a call that are kept for the backward pass if there are no more than this."""
 
 SPARSE = 0.9
@@ -113,7 +115,7 @@ def attend(
     """
     keep = torch.is_grad_enabled() and len(q) * q.shape[2] * k.shape[2] * (rho.w1.shape[1] + len(rho.w3) + 2) <= KEPT
     size = tile or tile_size(q.device, len(rho.b1), 2 if low_precision else 4)
-    settings = (geometry or Geometry(), size, 1 if torch.is_grad_enabled() else SLICES, low_precision, keep)
+    settings = (geometry or Geometry(), size, low_precision, keep)
     tensors = (q, k, v, at_q.x, at_k.x, at_q.offset, at_k.offset, pairs)
     out, step = TiledAttention.apply(settings, *tensors, *rho[:5], *(phi or ()))
     return out, step if phi is not None else None
@@ -135,7 +137,7 @@ class TiledAttention(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         q, v, xq = tensors[0], tensors[2], tensors[3]
         with torch.autocast(q.device.type, enabled=False):
-            work = TiledPass(settings, *tensors)
+            work = TiledPass(settings, *tensors, sliced=True)
             b, h, nq, _ = q.shape
             out = q.new_empty(h, b, nq, v.shape[-1], dtype=v.dtype)
             step = q.new_zeros(xq.shape, dtype=work.dtype)
@@ -160,7 +162,8 @@ class TiledAttention(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: Tensor, dstep: Tensor) -> Any:
         with torch.autocast(dout.device.type, enabled=False):
-            work = TiledPass(ctx.settings, *ctx.saved_tensors)
+            # Without kept tiles, the activations of a recomputed tile are used while they are in the buffers.
+            work = TiledPass(ctx.settings, *ctx.saved_tensors, sliced=bool(ctx.kept))
             positions = any(ctx.needs_input_grad[4:8])
             gradients = work.gradients(dout.to(work.dtype), dstep.to(work.dtype), positions, ctx.kept)
         pairs = zip(gradients, ctx.saved_tensors, strict=True)
@@ -191,7 +194,7 @@ class TiledPass:
 
     def __init__(
         self,
-        settings: tuple[Geometry, int, int, bool, bool],
+        settings: tuple[Geometry, int, bool, bool],
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -201,8 +204,9 @@ class TiledPass:
         offset_k: Tensor | None,
         pairs: PairMask,
         *weights: Tensor,
+        sliced: bool,
     ) -> None:
-        self.geometry, size, number, low, self.keeps = settings
+        self.geometry, size, low, self.keeps = settings
         self.dtype = torch.promote_types(weights[0].dtype, torch.float32)
         self.scale = q.shape[-1] ** -0.5
         q, k, v = (t.to(self.dtype).transpose(0, 1) for t in (q, k, v))  # heads first
@@ -210,7 +214,9 @@ class TiledPass:
         self.xq, self.xk, self.offset_q, self.offset_k, self.pairs = xq, xk, offset_q, offset_k, pairs
         # Only the weights of a query without keys have to be set to zero after the softmax.
         self.lonely = pairs is not None and not bool(pairs.any(-1).all())
-        self.rows, self.size = min(size, q.shape[1] * q.shape[2] * k.shape[2]), size * number
+        number = q.shape[1] * q.shape[2] * k.shape[2]
+        share = number // (TILES * threads.count(q.device, number) * size)
+        self.rows, self.size = min(size, number), size * max(1, min(SLICES, share)) if sliced else size
         dense = 1.0 if pairs is None or not pairs.numel() else int(pairs.count_nonzero()) / pairs.numel()
         self.sparse = dense < SPARSE
         if self.sparse:  # a tile holds more pairs, so that those that attend nearly fill it
