@@ -136,6 +136,10 @@ def test_the_step_of_a_convcnp_is_the_measured_one():
     prose = " ".join(MEASURED.split())
     assert f"takes {found['shiftnp']['seconds']:.3f} CPU seconds, and" in prose
     assert f"and {found['neuralprocesses']['seconds']:.3f} with [neuralprocesses]" in prose
+    found = json.loads((ROOT / "results/deepsensor-step.json").read_text())["models"]
+    deepsensor, convcnp, rotary = (f"{entry['seconds']:.2f}" for entry in found.values())
+    assert f"takes {deepsensor} CPU seconds with [DeepSensor]" in prose
+    assert f"{convcnp} with our ConvCNP of the same size and {rotary} with a rotary TE-TNP" in prose
 
 
 def test_what_fine_tuning_does_is_what_was_measured():
@@ -188,9 +192,7 @@ def test_maps_of_the_paper_s_size_are_the_measured_ones():
         row = entry["sizes"][-1]
         cells = f"{row['encode']:.1f} s | {row['predict']:.1f} s | {row['megabytes']:,.0f} MB"
         assert f"| {name} | {cells} |" in MEASURED
-        seconds = row["encode"] + row["predict"]
-        slowest = name == "TE-PT-TNP, 32 pseudo-tokens, D_z 128, 5 layers"  # "two seconds more" than a minute
-        assert (61.5 < seconds < 62.5) if slowest else seconds < 60
+        assert row["encode"] + row["predict"] < 60
         assert row["megabytes"] < 1024
 
 
@@ -214,10 +216,11 @@ def test_the_page_on_the_rotary_kernel_tells_what_was_measured():
     assert f"is {ours:.3f} (three seeds, [docs/results.md](results.md)), and {control:.3f} without the search" in prose
     a, b, c = (search["gp-1d"][kernel][rows[0]]["gap"]["mean"] for kernel in ("se", "matern52", "periodic"))
     assert f"{a:.3f} (squared exponential), {b:.3f} (Matern 5/2) and {c:.3f} (periodic) with the search" in results
-    for dx, models in json.loads((ROOT / "results/rotary-inputs.json").read_text())["scores"].items():
-        cells = [f"{mean:.3f} ± {error:.3f}" for mean, error in list(models.values())[:3]]
-        gain, error = models["gain by the search"]
-        assert f"| {dx} | {' | '.join(cells)} | {gain:+.3f} ± {error:.3f} |" in page
+    for functions, by_inputs in json.loads((ROOT / "results/rotary-inputs.json").read_text())["scores"].items():
+        for dx, models in by_inputs.items():
+            cells = [f"{mean:.3f} ± {error:.3f}" for mean, error in list(models.values())[:3]]
+            gain, error = models["gain by the search"]
+            assert f"| {dx} | {functions} | {' | '.join(cells)} | {gain:+.3f} ± {error:.3f} |" in page
     for name, scores in json.loads((ROOT / "results/larger-domains.json").read_text())["scores"].items():
         row = " | ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in scores.values())
         assert f"| {'knows the kernel (`GPOracle`)' if name == 'oracle' else name} | {row} |" in page
