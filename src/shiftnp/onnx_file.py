@@ -24,11 +24,11 @@ from torch import Tensor
 
 import shiftnp
 from shiftnp._io import aside
+from shiftnp._onnx_graph import expand_sines, flatten_layers, halve, name_outputs, name_sizes
 from shiftnp._optional import import_optional
 from shiftnp.export import INPUTS, export_model
 from shiftnp.likelihoods import components_of
 from shiftnp.models import NeuralProcess
-from shiftnp.onnx_graph import expand_sines, flatten_layers, halve, name_outputs, name_sizes
 from shiftnp.regressor.weights import load, pretrained
 from shiftnp.runs.run import Run
 
