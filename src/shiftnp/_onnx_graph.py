@@ -162,7 +162,7 @@ def expand_sines(onnx: Any, graph: Any) -> None:
     for node in graph.node:
         if node.op_type not in ("Cos", "Sin") or node.input[0] not in both:
             nodes.append(node)
-        elif node.output[0] == next(n for n in found[node.input[0]].values()):  # the first of the two
+        elif node.output[0] == next(iter(found[node.input[0]].values())):  # the first of the two
             nodes += expand(node.input[0], *both[node.input[0]])
     graph.initializer.extend(constants.values())
     del graph.node[:]
