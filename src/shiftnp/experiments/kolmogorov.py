@@ -74,7 +74,7 @@ KOLMOGOROV = Experiment(
     columns=(Column("Kolmogorov flow", "kolmogorov", "test"),),
     presets={
         "laptop": laptop(
-            steps=5_000,
+            steps=15_000,
             batch_size=4,  # a quarter of the paper's, so that there are enough steps
             valid_tasks=32,  # whole crops, without gradients
             # The paper trains on all remaining points, up to 4095. A random subset gives an unbiased gradient, and the
