@@ -43,6 +43,7 @@ def test_names():
         ({"name": "rotary", "frequencies": 0}, "frequencies"),
         ({"name": "rotary", "frequencies": True}, "frequencies"),
         ({"name": "rotary", "period_search": -1}, "period_search"),
+        ({"name": "rotary", "period_span": 0}, "period_span"),
         ({"name": "rotary", "band": [2.0, 1.0]}, "band"),
     ],
 )
@@ -72,13 +73,16 @@ def test_a_model_shows_the_arguments_of_its_own_kernel_only():
     plain, rotary = small_model("te-tnp"), small_model("te-tnp", kernel=Rotary(frequencies=3))
     assert "kernel=PairwiseMLP(init='he')" in repr(plain)
     assert not any(word in repr(plain) for word in ("frequencies", "band", "window", "period_search"))
-    assert "kernel=Rotary(frequencies=3, band=(0.2, 6.0), window=True, period_search=0)" in repr(rotary)
+    assert "kernel=Rotary(frequencies=3, band=(0.2, 6.0), window=True, period_search=0, period_span=None)" in repr(
+        rotary
+    )
     assert rotary.config["kernel"] == {
         "name": "rotary",
         "frequencies": 3,
         "band": (0.2, 6.0),
         "window": True,
         "period_search": 0,
+        "period_span": None,
     }
 
 

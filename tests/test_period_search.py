@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,8 +13,10 @@ from shiftnp.geometry import Geometry
 from shiftnp.kernels import Rotary, period
 from shiftnp.kernels.base import AttentionSize
 from shiftnp.kernels.harmonics import interleave, invert, invert_, invert_exported, products, regress, waves
-from shiftnp.kernels.period import HARMONICS, PRIORS, PeriodSearch
+from shiftnp.kernels.period import HARMONICS, PRIORS, PeriodSearch, Searched
+from shiftnp.kernels.windows import Windows
 from shiftnp.models import TEPTTNP, TETNP
+from shiftnp.nn.tokens import Context, Tokens
 from shiftnp.tasks.base import generator_for
 from shiftnp.tasks.gp import GPTask
 
@@ -28,7 +31,7 @@ def search(n, band=(0.1, 10.0), dims=1, geometry=None, dy=1):
 
 def summarise(module, x, y, observed=None):
     observed = torch.ones_like(y) if observed is None else observed
-    return module.summarise(x, y * observed, observed, x.new_zeros(len(x), 1, x.shape[-1]))[0]
+    return module.summarise(x, y * observed, observed)
 
 
 def periodic_data(n=30, wave=6.0, dx=1, seed=0, noise=0.0):
@@ -181,9 +184,12 @@ def test_with_several_inputs_it_does_no_harm(dims):
     x, y = periodic_data(240, wave=9.0, dx=dims, noise=0.2)
     module = search(64, (0.1, 26.0), dims)
     here, new = (slice(0, 120), slice(120, None))
-    summary, noise = module.summarise(x[:, here], y[:, here], torch.ones_like(y[:, here]), x.new_zeros(2, 1, dims))
+    summary = summarise(module, x[:, here], y[:, here])
     mean, std = module._mixture(x[:, new], summary)
-    ours, prior = torch.distributions.Normal(mean, (std.square() + noise).sqrt()), torch.distributions.Normal(0.0, 1.0)
+    ours, prior = (
+        torch.distributions.Normal(mean, (std.square() + summary.noise).sqrt()),
+        torch.distributions.Normal(0.0, 1.0),
+    )
     gain = (ours.log_prob(y[:, new]) - prior.log_prob(y[:, new])).mean()
     assert gain > (0.8 if dims == 1 else -0.05)
 
@@ -230,8 +236,8 @@ def test_residuals_are_those_of_leaving_one_out():
     """Nearly: where one candidate has the vote."""
     x, y = (t[:1] for t in periodic_data(30, wave=6.0, noise=0.1))
     module = search(50)
-    summary, noise = module.summarise(x, y, torch.ones_like(y), x.new_zeros(1, 1, 1))
-    residual, *_ = module._residuals(y, torch.ones_like(y), *module._mixture(x, summary), noise)
+    searched = Searched(summarise(module, x, y), x.new_zeros(1, 1, 1))
+    residual, *_ = module._residuals(y, torch.ones_like(y), module._features(x, searched))
     keep = [[j for j in range(30) if j != i] for i in range(30)]
     left_out = summarise(module, torch.cat([x[:, k] for k in keep]), torch.cat([y[:, k] for k in keep]))
     mean, _ = module._mixture(x[0, :, None], left_out)
@@ -258,6 +264,146 @@ def test_gradients_reach_the_data():
 def test_a_period_search_needs_the_whole_context():
     with pytest.raises(ValueError, match=r"period_search .* radius"):
         TETNP(1, 1, kernel=Rotary(period_search=3), radius=1.0)
+
+
+# --- windows ---------------------------------------------------------------------------------------------------------
+
+
+def windowed(span, **options):
+    """The same model with and without windows."""
+    kernels = (Rotary(period_search=24, band=(0.1, 10.0), period_span=s) for s in (None, span))
+    return [small_model("te-tnp", kernel=k, location_update=False, **options).double() for k in kernels]
+
+
+def long_data(n=60, length=20.0, tasks=2, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    x = length * (torch.rand(tasks, n, 1, generator=g, dtype=F64) - 0.5)
+    return x, torch.sin(6 * x) + 0.1 * torch.randn(x.shape, generator=g, dtype=F64)
+
+
+def test_windows_are_those_of_their_definition():
+    """Features at every position, against a search in each window, one after the other."""
+    x, y = long_data()
+    module, length = search(20), 3.0
+    windows = Windows.cover(x[..., 0], None, length)
+    module.span = length
+    tokens = Tokens(torch.zeros(2, 60, 6, dtype=F64), x)
+    summary = module._summarise_windows(windows, x, y, torch.ones_like(y), tokens)
+    at = torch.linspace(-12, 12, 41, dtype=F64)[:, None]
+    found = module._features(at.expand(2, -1, -1), Searched(summary, torch.zeros(2, 1, 1, dtype=F64), windows))
+    for task in range(2):
+        low, high = float(x[task].min()), float(x[task].max())
+        centres = [low + 1.5]
+        while centres[-1] < high - 1.5:
+            centres.append(min(centres[-1] + 1.5, high - 1.5))
+        assert len(centres) > 5
+        parts = []
+        for centre in centres:
+            weight = ((1.5 * 1.25 - (x[task] - centre).abs()) / (1.5 * 0.25)).clamp(0, 1)
+            part = module.summarise(x[None, task], y[None, task], torch.ones_like(y[None, task]), weight[None])
+            parts.append((module._moments(at[None], part)[0], part.embedding[0], part.noise[0]))
+        place = at.clamp(centres[0], centres[-1])[:, 0].numpy()
+        weights = torch.tensor(np.stack([np.interp(place, centres, row) for row in np.eye(len(centres))], 1))
+        moments = torch.einsum("tw,wtk->tk", weights, torch.stack([p[0] for p in parts]))
+        mean, square = moments.chunk(2, -1)
+        torch.testing.assert_close(found.mean[task], mean)
+        torch.testing.assert_close(found.std[task], (square - mean.square()).sqrt())
+        torch.testing.assert_close(found.embedding[task], weights @ torch.cat([p[1] for p in parts]))
+        torch.testing.assert_close(found.noise[task], weights @ torch.cat([p[2] for p in parts]))
+
+
+def test_weights_count_as_repeated_observations():
+    x, y = periodic_data(12)
+    module = search(20)
+    weight = torch.ones_like(y)
+    weight[:, :5] = 2.0
+    twice = torch.cat([x, x[:, :5]], 1), torch.cat([y, y[:, :5]], 1)
+    torch.testing.assert_close(module.summarise(x, y, torch.ones_like(y), weight), summarise(module, *twice))
+
+
+def test_a_context_that_fits_into_a_window_has_none():
+    x, y = periodic_data(30)
+    whole, parts = windowed(4.0)
+    assert torch.equal(whole(x, y, x + 3).mean, parts(x, y, x + 3).mean)
+
+
+def test_windows_change_continuously():
+    """With the position of the last point, also where a new window begins."""
+    x, y = (t[:1] for t in periodic_data(30))
+    x = x.sort(1).values
+    _, model = windowed(2.0)
+    path = torch.linspace(0, 3, 601, dtype=F64)
+    every = torch.cat([x[:, :-1].expand(601, -1, -1), (x[:, -1:] + path[:, None, None])], 1)
+    with torch.no_grad():
+        mean = model(every, y.expand(601, -1, -1), x[:, ::5].expand(601, -1, -1)).mean
+    steps = mean.diff(dim=0).abs().amax((1, 2))
+    spans = every[:, -1, 0] - x[0, 0, 0]
+    assert len(((spans - 2.0) / 1.0).ceil().unique()) > 3
+    assert steps.max() < 0.03
+
+
+def test_windows_of_a_task_do_not_depend_on_others():
+    """Contexts of different lengths in one batch, padded, are predicted as each alone, and wherever they lie."""
+    (a, ya), (b, yb) = long_data(60, 20.0, 1), long_data(30, 1.5, 1)
+    _, model = windowed(2.0)
+    padded = torch.cat([b, torch.full((1, 30, 1), 1e3, dtype=F64)], 1), torch.cat([yb, yb], 1)
+    x, y, mask = torch.cat([a, padded[0]]), torch.cat([ya, padded[1]]), torch.ones(2, 60, dtype=torch.bool)
+    mask[1, 30:] = False
+    targets = torch.linspace(-11, 11, 40, dtype=F64)[None, :, None].expand(2, -1, -1)
+    together, moved = model(x, y, targets, mask=mask).mean, model(x + 1e6, y, targets + 1e6, mask=mask).mean
+    alone = torch.cat([model(a, ya, targets[:1]).mean, model(b, yb, targets[:1]).mean])
+    torch.testing.assert_close(together, alone)
+    torch.testing.assert_close(moved, together, rtol=1e-5, atol=1e-5)
+
+
+def test_a_change_of_the_period_is_found_by_windows():
+    """Half of a long domain has another period: windows vote for the one that is there."""
+    x, _ = long_data(400, 40.0, 1)
+    y = torch.where(x < 0, torch.sin(6 * x), torch.sin(2 * x))
+    errors = {}
+    for span in (None, 4.0):
+        module = search(100)
+        module.span = span
+        tokens = module.context(Tokens(torch.zeros(1, 400, 6, dtype=F64), x), Context(x, y, torch.ones_like(y), None))
+        errors[span] = (module._features(x - x.mean(), tokens.summary).mean - y).abs()
+    assert errors[None].mean() > 0.3
+    assert errors[4.0].median() < 0.05
+
+
+def test_a_gap_costs_nothing():
+    """Windows without points take neither memory nor time, however many there are; between them is the prior."""
+    x, y = long_data(20, 3.0, 1)
+    far, y = torch.cat([x, x + 1e9], 1), torch.cat([y, y], 1)
+    module = search(20)
+    module.span = 2.0
+    tokens = module.context(Tokens(torch.zeros(1, 40, 6, dtype=F64), far), Context(far, y, torch.ones_like(y), None))
+    assert len(tokens.summary.windows.found) < 20
+    at = module._features(torch.tensor([[[-4e8], [0.0], [2e8]]], dtype=F64), tokens.summary)
+    torch.testing.assert_close(at.mean, torch.zeros(1, 3, 1, dtype=F64))
+    torch.testing.assert_close(at.std, torch.ones(1, 3, 1, dtype=F64))
+
+
+def test_gradients_go_through_windows():
+    """By finite differences."""
+    x, y = long_data(14, 6.0, 1)
+    module = search(8)
+    module.span = 2.0
+
+    def features(x, y):
+        context = module.context(Tokens(x.new_zeros(1, 14, 6), x), Context(x, y, torch.ones_like(y), None))
+        at = module._features(x - x.detach().mean(), context.summary)
+        return at.mean, at.std, at.noise
+
+    assert torch.autograd.gradcheck(features, (x.requires_grad_(), y.requires_grad_()))
+
+
+@pytest.mark.parametrize("options", [{"dx": 2}, {"dx": 1, "period": 3.0}])
+def test_windows_are_for_one_input_without_a_period(options):
+    with pytest.raises(ValueError, match="period_span is for models with one input"):
+        TETNP(dy=1, kernel=Rotary(period_search=3, period_span=1.0, band=(0.1, 9.0)), **options)
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
 
 
 def test_pseudo_tokens_can_have_it_too():

@@ -22,6 +22,7 @@ VARIANTS = {
     "te-tnp radius": ("te-tnp", {"radius": 0.7}),
     "te-tnp rotary radius": ("te-tnp", {"kernel": "rotary", "radius": 0.7}),
     "te-tnp period search": ("te-tnp", {"kernel": Rotary(period_search=5)}),
+    "te-tnp period windows": ("te-tnp", {"kernel": Rotary(period_search=5, period_span=1.0)}),
     "te-pt-tnp": ("te-pt-tnp", {}),
     "tnp mixture": ("tnp", {"likelihood": "mixture"}),
     "convcnp": ("convcnp", {}),

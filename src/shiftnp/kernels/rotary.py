@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
@@ -43,6 +44,9 @@ class Rotary(Kernel):
         window: whether scores have a query-dependent Gaussian locality bias.
         period_search: number of candidate frequencies of the period search, see `PeriodSearch` (0: none). It uses the
             whole context, so it cannot be combined with a `radius`.
+        period_span: longest context that is searched as a whole (None: any); a longer one is searched in overlapping
+            windows of that length, see `PeriodSearch`. Set it to the length of the training domain to predict on longer
+            ones. Only for one input without a `period`.
     """
 
     name: ClassVar[str] = "rotary"
@@ -51,6 +55,7 @@ class Rotary(Kernel):
     band: tuple[float, float] = (0.2, 6.0)
     window: bool = True
     period_search: int = 0
+    period_span: float | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("frequencies", 1), ("period_search", 0)):
@@ -62,6 +67,11 @@ class Rotary(Kernel):
             raise ValueError(f"band must be a range of positive frequencies, got {self.band}.")
         if not isinstance(self.window, bool):
             raise ValueError(f"window must be true or false, got {self.window!r}.")
+        span = self.period_span
+        if span is not None and (
+            isinstance(span, bool) or not isinstance(span, int | float) or not 0 < span < math.inf
+        ):
+            raise ValueError(f"period_span must be a positive number or None, got {span!r}.")
 
     def attention(self, size: AttentionSize, location_update: bool) -> RotaryAttention:
         """A new attention module; with `location_update` each head shifts queries along the displacement to the mean
@@ -76,7 +86,11 @@ class Rotary(Kernel):
             raise ValueError(
                 f"period_search looks at the whole context and excludes a radius, got radius={size.geometry.radius}."
             )
-        return PeriodSearch(self.period_search, self.band, size, dy)
+        if self.period_span is not None and (size.dims > 1 or size.geometry.circular):
+            raise ValueError(
+                f"period_span is for models with one input that is not periodic, got period_span={self.period_span}."
+            )
+        return PeriodSearch(self.period_search, self.band, size, dy, self.period_span)
 
 
 class RotaryAttention(nn.Module):
