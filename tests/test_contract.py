@@ -29,7 +29,6 @@ VARIANTS = {name: (name, {}) for name in MODELS} | {
     "te-tnp rotary still": ("te-tnp", {"kernel": Rotary(window=False), "location_update": False}),
     "te-tnp period search": ("te-tnp", {"kernel": Rotary(period_search=5)}),
     "te-tnp period search period": ("te-tnp", {"kernel": Rotary(period_search=5), "period": 16.0}),
-    "te-tnp period windows": ("te-tnp", {"kernel": Rotary(period_search=5, period_span=1.0)}),
     "te-pt-tnp rotary": ("te-pt-tnp", {"kernel": "rotary"}),
     "te-pt-tnp period search": ("te-pt-tnp", {"kernel": Rotary(period_search=5)}),
     "te-pt-tnp perceiver": ("te-pt-tnp", {"style": "perceiver"}),
@@ -67,8 +66,6 @@ def make(variant, dx=1, dy=1, dtype=torch.float64):
 def build(variant, size, dtype=torch.float64):
     if variant.startswith("convcnp"):
         size["dx"] = min(size["dx"], 2)
-    if "windows" in variant:  # they are for one input
-        size["dx"] = 1
     return make(variant, size["dx"], size["dy"], dtype)
 
 

@@ -356,6 +356,25 @@ def test_windows_of_a_task_do_not_depend_on_others():
     torch.testing.assert_close(moved, together, rtol=1e-5, atol=1e-5)
 
 
+def test_models_with_windows_keep_the_contract():
+    """The tests of `test_contract.py`, which have several inputs, for a model with one."""
+    x, y = long_data(40)
+    targets, order = torch.linspace(-11, 11, 9, dtype=F64)[None, :, None].expand(2, -1, -1), torch.randperm(40)
+    _, model = windowed(2.0)
+    here = model(x, y, targets)
+    torch.testing.assert_close(model(x[:, order], y[:, order], targets).mean, here.mean)
+    memory = model.encode(x, y)
+    torch.testing.assert_close(model.decode(memory, targets[:, 3:4]).mean, here.mean[:, 3:4])
+    assert model.decode(memory, targets[:, :0]).mean.shape == (2, 0, 1)
+    here.log_prob(torch.zeros_like(targets)).sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.parameters())
+    single = (t.float() for t in (x, y, targets))
+    x, y, targets = ((t * 64).round() / 64 for t in single)  # exact in float32 also after a shift by 2^17
+    model = model.float()
+    moved = model(x + 2**17, y, targets + 2**17).mean
+    torch.testing.assert_close(moved, model(x, y, targets).mean, rtol=1e-4, atol=1e-4)
+
+
 def test_a_change_of_the_period_is_found_by_windows():
     """Half of a long domain has another period: windows vote for the one that is there."""
     x, _ = long_data(400, 40.0, 1)

@@ -223,7 +223,7 @@ class PeriodSearch(ContextHook):
             noise = noise + share * summary.noise[row, 0]
             # Each position has coefficients of its own.
             parts = [self._moments(at[some], summary.take(row.flatten()[some])) for some in self._chunks(at, 0)]
-            moments = moments + share * torch.cat(parts).view(*row.shape, -1)
+            moments = moments + share * torch.cat(parts).view(*row.shape, summary.constant.shape[-1])
         return Features(embedding.to(summary.embedding.dtype), noise, *_mean_and_std(moments))
 
     def _mixture(
