@@ -24,6 +24,9 @@ from shiftnp.experiments.presets import TORCH_INIT, laptop, paper
 BAND = (0.2, 26.0)
 """Band of the rotary kernel: up to four oscillations in a unit, as the periodic functions of the task have."""
 
+PERIOD_SEARCH = {"name": "rotary", "band": BAND, "period_search": 256, "period_span": 4.0}
+"""The rotary kernel with period search; no training context is longer than 4, longer ones are searched in windows."""
+
 PAPER_SIZE = {"dz": 128, "heads": 8, "head_dim": 16, "layers": 5}
 LONG = {"steps": 20_000, "warmup": 500, "valid_every": 2000}
 """Training of the rows of the paper's size in the preset `laptop`; the rest is as for the other rows."""
@@ -99,7 +102,7 @@ GP_1D = Experiment(
             "te-tnp-rotary",
             "TE-TNP, rotary kernel, period search",
             "te-tnp",
-            {**PAPER_SIZE, "kernel": {"name": "rotary", "band": BAND, "period_search": 256}, "location_update": False},
+            {**PAPER_SIZE, "kernel": PERIOD_SEARCH, "location_update": False},
             paper=(None,) * 6,
             laptop=LONG,
         ),
