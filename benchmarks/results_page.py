@@ -4,8 +4,9 @@
     python benchmarks/results_page.py
 
 A table stands between the lines `<!-- table gp-1d gp-1d delta-0.0 delta-1.0 -->` and `<!-- end -->`: the experiment,
-the task, and the test sets that become columns, in the order of the rows. `<!-- times -->` begins that of training
-steps. `tests/test_readme.py` checks that the tables on the page are those that this script makes.
+the task, and the test sets that become columns, in the order of the rows. The column *last fifth* tells how near to its
+end a training is. `<!-- times -->` begins that of training steps. `tests/test_readme.py` checks that the tables on the
+page are those that this script makes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def table(experiment: str, task: str, sets: list[str]) -> str:
         groups[run["evaluation"]["row"], tuple(run["evaluation"]["changes"])].append(run)
     titles = {column.test_set: column.title for column in EXPERIMENTS[experiment].columns if column.task == task}
     with_gap = [name for name in sets if any(gap(run, name) for runs in groups.values() for run in runs)][:1]
-    head = ["model", "parameters", "steps", "minutes", "seeds", *(titles[name] for name in sets)]
+    head = ["model", "parameters", "steps", "minutes", "last fifth", "seeds", *(titles[name] for name in sets)]
     head += [f"gap, {titles[name]}" for name in with_gap]
     lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
     for row in EXPERIMENTS[experiment].rows:
@@ -45,7 +46,7 @@ def table(experiment: str, task: str, sets: list[str]) -> str:
             first = runs[0]
             cells = [title, number(first["parameters"]), number(first["evaluation"]["steps"] or None)]
             cells += [spread([run["minutes of training"] for run in runs if run["minutes of training"]])]
-            cells += [str(len(runs))]
+            cells += [last_fifth(runs), str(len(runs))]
             cells += [over_seeds([score(run, at) for run in runs], 3) for at in sets]
             cells += [over_seeds([gap(run, at) for run in runs], 3) for at in with_gap]
             lines.append("| " + " | ".join(cells) + " |")
@@ -82,6 +83,15 @@ def over_seeds(values: list[dict[str, float] | None], digits: int) -> str:
     means = [value["mean"] for value in there]
     error = statistics.stdev(means) if len(means) > 1 else there[0]["standard_error"]
     return f"{statistics.fmean(means):.{digits}f} ± {error:.{digits}f}"
+
+
+def last_fifth(runs: list[dict[str, Any]]) -> str:
+    """By how much the validation score rose over the last fifth of the training, of the seed where it moved most."""
+    rises = []
+    for curve in (run["validation"] for run in runs if run["validation"]):
+        before = [row["valid"] for row in curve if row["step"] <= 0.8 * curve[-1]["step"]]
+        rises.append(curve[-1]["valid"] - before[-1])
+    return f"{max(rises, key=abs):+.3f}" if rises else ""
 
 
 def spread(minutes: list[float]) -> str:

@@ -58,6 +58,15 @@ def test_tables_of_results_are_the_measured_ones(monkeypatch):
     assert len(gaps) == 3
 
 
+def test_scores_of_the_paper_are_said_to_be_of_other_test_tasks():
+    prose = " ".join((ROOT / "docs/results.md").read_text().split())
+    quoted = re.findall(r"in the paper[^.;()]*\(([^()]*\d\.\d\d[^()]*)\)", prose)
+    quoted += re.findall(r"\(([^()]*\d\.\d\d in the paper[^()]*)\)", prose)
+    assert len(quoted) >= 6
+    for found in quoted:
+        assert "other test tasks" in found
+
+
 def test_scores_on_real_data_are_the_measured_ones():
     found = json.loads((ROOT / "results/zero-shot.json").read_text())["summary"]["all"]
     prose = " ".join(MEASURED.split())
