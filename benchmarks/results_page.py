@@ -1,6 +1,7 @@
 """Fills the tables of docs/results.md from the results of the experiments.
 
     shiftnp report gp-1d --runs results/runs --out results/gp-1d      # and so on: results/EXPERIMENT/EXPERIMENT.json
+    SHIFTNP_DATA=DIR python benchmarks/laptop_times.py                # results/laptop-times.json: minutes
     python benchmarks/results_page.py
 
 A table stands between the lines `<!-- table gp-1d gp-1d delta-0.0 delta-1.0 -->` and `<!-- end -->`: the experiment,
@@ -17,6 +18,8 @@ import statistics
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+from laptop_times import without_seed
 
 from shiftnp._io import write
 from shiftnp.experiments import EXPERIMENTS
@@ -35,6 +38,7 @@ def table(experiment: str, task: str, sets: list[str]) -> str:
         groups[run["evaluation"]["row"], tuple(run["evaluation"]["changes"])].append(run)
     titles = {column.test_set: column.title for column in EXPERIMENTS[experiment].columns if column.task == task}
     with_gap = [name for name in sets if any(gap(run, name) for runs in groups.values() for run in runs)][:1]
+    most = max(run["evaluation"]["sets"][sets[0]]["tasks"] for runs in groups.values() for run in runs)
     head = ["model", "parameters", "steps", "minutes", "last fifth", "seeds", *(titles[name] for name in sets)]
     head += [f"gap, {titles[name]}" for name in with_gap]
     lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
@@ -42,10 +46,12 @@ def table(experiment: str, task: str, sets: list[str]) -> str:
         for (name, changes), runs in groups.items():
             if name != row.name:
                 continue
-            title = row.title + (f" ({', '.join(changes)})" if changes else "")
             first = runs[0]
+            tasks = first["evaluation"]["sets"][sets[0]]["tasks"]
+            notes = [*changes, *([f"{tasks} of {number(most)} tasks"] if tasks < most else [])]
+            title = row.title + (f" ({', '.join(notes)})" if notes else "")
             cells = [title, number(first["parameters"]), number(first["evaluation"]["steps"] or None)]
-            cells += [spread([run["minutes of training"] for run in runs if run["minutes of training"]])]
+            cells += [minutes(first)]
             cells += [last_fifth(runs), str(len(runs))]
             cells += [over_seeds([score(run, at) for run in runs], 3) for at in sets]
             cells += [over_seeds([gap(run, at) for run in runs], 3) for at in with_gap]
@@ -94,12 +100,10 @@ def last_fifth(runs: list[dict[str, Any]]) -> str:
     return f"{max(rises, key=abs):+.3f}" if rises else ""
 
 
-def spread(minutes: list[float]) -> str:
-    """Minutes of the shortest and of the longest run."""
-    if not minutes:
-        return ""
-    low, high = round(min(minutes)), round(max(minutes))
-    return str(low) if low == high else f"{low} to {high}"
+def minutes(run: dict[str, Any]) -> str:
+    """Minutes of training on one thread of an idle machine, from results/laptop-times.json; nothing for a baseline."""
+    rows = json.loads((ROOT / "results/laptop-times.json").read_text())["rows"]
+    return f"{rows[without_seed(run['command'])]['minutes']:.0f}" if run["evaluation"]["steps"] else ""
 
 
 def number(value: int | None) -> str:

@@ -23,7 +23,7 @@ from shiftnp.report import make_report
 from shiftnp.report.lines import gather
 from shiftnp.report.page import Cell, Paragraph, Picture, Table, to_html, to_markdown, write_page
 from shiftnp.report.pictures import over_seeds, prediction_pictures, score_picture, sweep
-from shiftnp.report.tables import best, measured, show
+from shiftnp.report.tables import best, measured, score_table, show
 from shiftnp.report.timing import make_timing_report, read_measurement
 from shiftnp.runs.config import Training
 from shiftnp.runs.evaluate import describe, read_evaluation
@@ -274,6 +274,16 @@ def test_bold_is_the_best_and_what_cannot_be_told_from_it(report: tuple[Path, Pa
     assert best([(1.25, 0.03), (1.20, 0.02), (1.18, 0.03)]) == [True, True, False]  # the paper's T-MNIST
     assert best([(1.0, math.nan), (0.9, math.nan)]) == [True, False]
     assert best([None, None]) == [False, False]
+
+
+def test_scores_on_fewer_tasks_are_marked_and_not_compared(tmp_path: Path) -> None:
+    whole = {name: replace(a_set(-0.5), tasks=64) for name in everywhere(0.0)}
+    runs = [a_run(tmp_path / "tnp", "tnp", whole), a_run(tmp_path / "rcnp", "rcnp", everywhere(-0.1))]
+    table = score_table(EXPERIMENT, gather(EXPERIMENT, runs, [read(run) for run in runs]))
+    cells = {row[0].text: row[3] for row in table.rows}
+    assert cells["TNP"] == Cell("-0.50 ± 0.02", bold=True)
+    assert cells["RCNP"] == Cell("-0.10 ± 0.02 ‡", bold=False)
+    assert "‡ On 16 of 64 tasks, so not to be compared with the other scores, and never bold." in table.notes
 
 
 def test_the_rest_is_said(report: tuple[Path, Path]) -> None:

@@ -27,12 +27,14 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The model name of the CPU."""
+    """The CPU: its model name, with family and model, because virtual machines shorten the name."""
     info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else []:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = info.read_text().splitlines() if info.exists() else []
+    entries = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    if "model name" not in entries:
+        return platform.processor() or platform.machine()
+    numbers = [f"{key.removeprefix('cpu ')} {entries[key]}" for key in ("cpu family", "model") if key in entries]
+    return ", ".join(filter(None, [entries["model name"], " ".join(numbers)]))
 
 
 @cache

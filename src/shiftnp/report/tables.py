@@ -26,15 +26,20 @@ ABOUT = [("", "model"), ("", "steps"), ("", "seed")]
 
 def score_table(experiment: Experiment, lines: Sequence[Line]) -> Table:
     """Our scores and the paper's, if it has any. Bold: the best of ours, and all within the sum of both standard errors
-    of it."""
+    of it. A score on fewer tasks than the others is marked and not compared with them."""
     columns, beside = experiment.columns, experiment.has_paper_results
-    rows = [about(line) for line in lines]
+    rows, parts = [about(line) for line in lines], dict[str, None]()
     for j, column in enumerate(columns):
         summaries = [line.summary(column) for line in lines]
+        most = max((s.tasks for s in summaries if s is not None), default=0)
         ours = [None if s is None else measured(s.log_likelihood) for s in summaries]
-        for i, (line, bold) in enumerate(zip(lines, best(ours), strict=True)):
+        whole = [None if s is None or s.tasks < most else value for s, value in zip(summaries, ours, strict=True)]
+        for i, (line, summary, bold) in enumerate(zip(lines, summaries, best(whole), strict=True)):
             figures = line.row.paper[j] if j < len(line.row.paper) else None
-            cell = NOT_RUN if summaries[i] is None else Cell(show(ours[i]), bold)
+            cell = NOT_RUN if summary is None else Cell(show(ours[i]), bold)
+            if summary is not None and summary.tasks < most:
+                cell = Cell(f"{cell.text} ‡")
+                parts[f"{count(summary.tasks)} of {count(most)} tasks"] = None
             rows[i] += [cell, Cell(show(figures) if figures else "", quiet=True)] if beside else [cell]
     head = ABOUT + [(column.title, who) for column in columns for who in (("ours", PAPER) if beside else ("ours",))]
     unit = f"{experiment.unit[:1].upper()}{experiment.unit[1:]}"
@@ -44,6 +49,8 @@ def score_table(experiment: Experiment, lines: Sequence[Line]) -> Table:
     ]
     if beside:
         notes[0] += " The paper's scores are of other test tasks, so that they are a rough guide only."
+    if parts:
+        notes.append(f"‡ On {' or '.join(parts)}, so not to be compared with the other scores, and never bold.")
     notes += footnotes(lines)
     if any(cell.text == NONE for row in rows for cell in row):
         notes.append(f"{NONE}: no finite number.")

@@ -1,0 +1,81 @@
+"""What the rows of docs/results.md cost: minutes of training on one thread of an idle machine.
+
+    SHIFTNP_DATA=DIR python benchmarks/laptop_times.py
+
+The minutes in the log of a run are wall time, with whatever else the machine did. This times some steps of every kept
+run (results/runs) in turn and multiplies by its number of steps; validation and evaluation are not included. Steps
+differ in the number of context points, so all models see the same batches. Writes results/laptop-times.json. About five
+minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shiftnp._io import write_json
+from shiftnp._machine import machine
+from shiftnp.runs.run import Run, find_runs
+from shiftnp.runs.step import make_optimiser, train_step
+from shiftnp.tasks import Stream
+
+ROOT = Path(__file__).parent.parent
+WARMUP = 2
+"""Steps that are not timed."""
+
+
+def without_seed(command: str) -> str:
+    """The command of a row, without the seed of a run."""
+    return re.sub(r" --seed \d+", "", command)
+
+
+def step_times(run: Run, steps: int) -> list[float]:
+    """Seconds of training steps, with the time that their data take."""
+    training, model = run.config.training, run.new_model()
+    optimiser = make_optimiser(model, training)
+    batches, seconds = iter(Stream(run.task, training.batch_size, 0)), []
+    for i in range(WARMUP + steps):
+        start = time.perf_counter()
+        train_step(model, optimiser, next(batches), training, i)
+        seconds.append(time.perf_counter() - start)
+    return seconds[WARMUP:]
+
+
+def main() -> None:
+    """Times every row and writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=40, help="timed steps of each row (default: 40)")
+    steps = parser.parse_args().steps
+    torch.set_num_threads(1)
+    rows: dict[str, Any] = {}
+    for run in find_runs(ROOT / "results/runs")[0]:
+        if run.is_baseline or run.config.command is None or (row := without_seed(run.config.command)) in rows:
+            continue
+        seconds = step_times(run, steps)
+        mean = statistics.fmean(seconds)
+        rows[row] = {
+            "seconds a step": mean,
+            "standard error": statistics.stdev(seconds) / steps**0.5,
+            "steps": run.config.training.steps,
+            "minutes": run.config.training.steps * mean / 60,
+        }
+        print(f"{rows[row]['minutes']:6.1f} min  {row}", flush=True)
+    result = {
+        "what": "minutes of training on one thread, from the mean time of some steps; without validation",
+        "command": f"python benchmarks/laptop_times.py --steps {steps}",
+        "seed": 0,
+        "timed steps": steps,
+        "machine": machine(),
+        "rows": rows,
+    }
+    write_json(ROOT / "results/laptop-times.json", result)
+
+
+if __name__ == "__main__":
+    main()
