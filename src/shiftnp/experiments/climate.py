@@ -16,7 +16,7 @@ on other files scores are not comparable. On monthly means, with the preset `lap
 from __future__ import annotations
 
 from shiftnp.experiments.base import Column, Experiment, Row
-from shiftnp.experiments.presets import EMA, TORCH_INIT, laptop, paper
+from shiftnp.experiments.presets import TORCH_INIT, laptop, paper
 
 CLIMATE = Experiment(
     name="climate",
@@ -69,13 +69,7 @@ CLIMATE = Experiment(
     presets={
         # A batch is a quarter of the paper's, so that there are enough steps. Time is relative to the crop, because the
         # data at hand are monthly means of 41 years, of which the 5 months of a crop are hardly a hundredth.
-        "laptop": laptop(
-            steps=15_000,
-            batch_size=4,
-            valid_tasks=64,
-            task={"targets": 128, "relative_time": True},
-            ema=EMA,
-        ),
+        "laptop": laptop(steps=15_000, batch_size=4, valid_tasks=64, task={"targets": 128, "relative_time": True}),
         "paper": paper({"dz": 32}),
     },
 )

@@ -19,11 +19,6 @@ TORCH_INIT = {"kernel": {"name": "mlp", "init": "torch"}}
 """Settings of the rows with the paper's kernel: initial weights as in the authors' code. Rows with "-he" in their names
 have the default of the kernel."""
 
-EMA = 0.999
-"""Decay of the EMA of the weights in the preset `laptop` of climate. It averages out the noise of the gradients, so
-that a training is nearer to its end: over the last fifth of PT-TNP-M32 the validation score moves by 0.007 instead of
-0.014, to the same value. On Kolmogorov flow and in the ablation it made no difference."""
-
 
 def laptop(
     steps: int,
@@ -32,7 +27,6 @@ def laptop(
     model: Mapping[str, Any] | None = None,
     task: Mapping[str, Any] | None = None,
     models: Mapping[str, Mapping[str, Any]] | None = None,
-    ema: float | None = None,
 ) -> Preset:
     """The preset `laptop`: `LAPTOP_SIZE`, cosine decay from 1e-3 and ten validations."""
     training = Training(
@@ -42,7 +36,6 @@ def laptop(
         clip=0.5,  # the paper's
         schedule="cosine",  # better than a constant rate in a short run
         warmup=steps // 20,
-        ema=ema,
         precision="float32",  # bfloat16 is no faster at this width, and ten times slower where it is emulated
         valid_every=steps // 10,
         valid_tasks=valid_tasks,
