@@ -26,7 +26,7 @@ ABOUT = [("", "model"), ("", "steps"), ("", "seed")]
 
 def score_table(experiment: Experiment, lines: Sequence[Line]) -> Table:
     """Our scores and the paper's, if it has any. Bold: the best of ours, and all within the sum of both standard errors
-    of it. A score on fewer tasks than the others is marked and not compared with them."""
+    of it. A score on fewer tasks than the others is marked and never bold."""
     columns, beside = experiment.columns, experiment.has_paper_results
     rows, parts = [about(line) for line in lines], dict[str, None]()
     for j, column in enumerate(columns):
@@ -50,7 +50,7 @@ def score_table(experiment: Experiment, lines: Sequence[Line]) -> Table:
     if beside:
         notes[0] += " The paper's scores are of other test tasks, so that they are a rough guide only."
     if parts:
-        notes.append(f"‡ On {' or '.join(parts)}, so not to be compared with the other scores, and never bold.")
+        notes.append(f"‡ On {' or '.join(parts)}, so that it compares with the others only roughly; never bold.")
     notes += footnotes(lines)
     if any(cell.text == NONE for row in rows for cell in row):
         notes.append(f"{NONE}: no finite number.")
