@@ -1,11 +1,11 @@
-"""What the rows of docs/results.md cost: minutes of training on one thread of an idle machine.
+"""What the rows of docs/results.md cost: the time of a training step on one thread of an idle machine.
 
     SHIFTNP_DATA=DIR python benchmarks/laptop_times.py
 
 The minutes in the log of a run are wall time, with whatever else the machine did. This times some steps of every kept
-run (results/runs) in turn and multiplies by its number of steps; validation and evaluation are not included. Steps
-differ in the number of context points, so all models see the same batches. Writes results/laptop-times.json. About five
-minutes.
+run (results/runs); docs/results.md multiplies by the number of steps. Validation and evaluation are not included. Steps
+differ in the number of context points, so all models of a task see the same batches. Writes results/laptop-times.json.
+About five minutes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ WARMUP = 2
 """Steps that are not timed."""
 
 
-def without_seed(command: str) -> str:
-    """The command of a row, without the seed of a run."""
-    return re.sub(r" --seed \d+", "", command)
+def row_of(command: str) -> str:
+    """The command of a run without seed and number of steps, on which the time of a step does not depend."""
+    return re.sub(r" --(seed|steps) \d+", "", command)
 
 
 def step_times(run: Run, steps: int) -> list[float]:
@@ -55,19 +55,13 @@ def main() -> None:
     torch.set_num_threads(1)
     rows: dict[str, Any] = {}
     for run in find_runs(ROOT / "results/runs")[0]:
-        if run.is_baseline or run.config.command is None or (row := without_seed(run.config.command)) in rows:
+        if run.is_baseline or run.config.command is None or (row := row_of(run.config.command)) in rows:
             continue
         seconds = step_times(run, steps)
-        mean = statistics.fmean(seconds)
-        rows[row] = {
-            "seconds a step": mean,
-            "standard error": statistics.stdev(seconds) / steps**0.5,
-            "steps": run.config.training.steps,
-            "minutes": run.config.training.steps * mean / 60,
-        }
-        print(f"{rows[row]['minutes']:6.1f} min  {row}", flush=True)
+        rows[row] = {"mean": statistics.fmean(seconds), "standard error": statistics.stdev(seconds) / steps**0.5}
+        print(f"{rows[row]['mean']:.3f} s  {row}", flush=True)
     result = {
-        "what": "minutes of training on one thread, from the mean time of some steps; without validation",
+        "what": "seconds of a training step on one thread, with the time that its data take",
         "command": f"python benchmarks/laptop_times.py --steps {steps}",
         "seed": 0,
         "timed steps": steps,

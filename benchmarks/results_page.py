@@ -19,7 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from laptop_times import without_seed
+from laptop_times import row_of
 
 from shiftnp._io import write
 from shiftnp.experiments import EXPERIMENTS
@@ -102,8 +102,10 @@ def last_fifth(runs: list[dict[str, Any]]) -> str:
 
 def minutes(run: dict[str, Any]) -> str:
     """Minutes of training on one thread of an idle machine, from results/laptop-times.json; nothing for a baseline."""
+    if not (steps := run["evaluation"]["steps"]):
+        return ""
     rows = json.loads((ROOT / "results/laptop-times.json").read_text())["rows"]
-    return f"{rows[without_seed(run['command'])]['minutes']:.0f}" if run["evaluation"]["steps"] else ""
+    return f"{steps * rows[row_of(run['command'])]['mean'] / 60:.0f}"
 
 
 def number(value: int | None) -> str:
