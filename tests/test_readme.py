@@ -218,6 +218,11 @@ def test_the_page_on_the_rotary_kernel_tells_what_was_measured():
         assert f"| {' | '.join(cells)} | {gain['mean']:+.3f} ± {gain['standard error']:.3f} |" in page
         if (exact := table.get("exact predictor of gp-1d's prior")) is not None:
             assert f" | {exact['log-likelihood']['mean']:.3f} |" in page
+    for table in json.loads((ROOT / "results/period-search-prior.json").read_text())["functions"].values():
+        pair = [table[row]["log-likelihood"]["mean"] for row in ("te-tnp-rotary", "te-tnp-rotary-control")]
+        gain = table["gain by the period search"]
+        cells = (*(f"{mean:.3f}" for mean in pair), f"{gain['mean']:+.3f} ± {gain['standard error']:.3f}")
+        assert f" | {' | '.join(cells)} |\n" in page
     prose, results = (" ".join(text.split()) for text in (MEASURED, (ROOT / "docs/results.md").read_text()))
     rows = ("te-tnp-rotary", "te-tnp-rotary-control")
     ours, control = (search["gp-1d"]["all"][row]["gap"]["mean"] for row in rows)
