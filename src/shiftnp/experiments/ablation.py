@@ -7,8 +7,8 @@
 The presets are those of gp-1d, so the first row is a row of gp-1d, too.
 
 Log-likelihood to expect, nats per target: -0.44 with and -0.46 ± 0.01 without updates on uniform inputs, -0.67 and
--0.76 ± 0.01 on bimodal ones, after 500,000 steps in the paper; -0.74 and -0.77, -1.06 and -1.49 with the preset
-`laptop` (means of three seeds, standard deviations 0.07, 0.07, 0.09 and 0.30).
+-0.76 ± 0.01 on bimodal ones, after 500,000 steps in the paper (other test tasks); -0.64 and -0.65, -1.02 and -1.25 with
+the preset `laptop` (means of three seeds, standard deviations 0.04, 0.04, 0.12 and 0.07).
 """
 
 from __future__ import annotations
