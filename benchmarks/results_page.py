@@ -1,7 +1,7 @@
 """Fills the tables of docs/results.md from the results of the experiments.
 
     shiftnp report gp-1d --runs results/runs --out results/gp-1d      # and so on: results/EXPERIMENT/EXPERIMENT.json
-    SHIFTNP_DATA=DIR python benchmarks/laptop_times.py                # results/laptop-times.json: minutes
+    SHIFTNP_DATA=DIR python benchmarks/laptop_times.py                # results/laptop-times-*.json: minutes
     python benchmarks/results_page.py
 
 A table stands between the lines `<!-- table gp-1d gp-1d delta-0.0 delta-1.0 -->` and `<!-- end -->`: the experiment,
@@ -101,11 +101,11 @@ def last_fifth(runs: list[dict[str, Any]]) -> str:
 
 
 def minutes(run: dict[str, Any]) -> str:
-    """Minutes of training on one thread of an idle machine, from results/laptop-times.json; nothing for a baseline."""
+    """Minutes of training on one thread of an idle machine with AVX-512 and of one with AVX2; nothing for a baseline."""
     if not (steps := run["evaluation"]["steps"]):
         return ""
-    rows = json.loads((ROOT / "results/laptop-times.json").read_text())["rows"]
-    return f"{steps * rows[row_of(run['command'])]['mean'] / 60:.0f}"
+    files = [json.loads((ROOT / f"results/laptop-times-{kind}.json").read_text()) for kind in ("avx512", "avx2")]
+    return " / ".join(f"{steps * file['rows'][row_of(run['command'])]['mean'] / 60:.0f}" for file in files)
 
 
 def number(value: int | None) -> str:

@@ -5,8 +5,9 @@
     shiftnp report climate
     shiftnp train climate --preset paper      # 500,000 steps
 
-One thread of an AMD EPYC (AVX-512), preset `laptop`: 15,000 steps of TE-PT-TNP-M32, of M128 with the rotary kernel and
-of RCNP take 18 to 22 minutes each, those of PT-TNP 3 to 6. The GP is not trained, but fitted to each test task.
+One thread of an idle AMD EPYC with AVX-512, preset `laptop`: 15,000 steps of TE-PT-TNP-M32, of M128 with the rotary
+kernel and of RCNP take 16 to 19 minutes each, those of PT-TNP 3 to 5; an older processor with AVX2 takes about three
+times as long (docs/results.md). The GP is not trained, but fitted to each test task.
 
 Log-likelihood to expect, nats per target: TE-PT-TNP 1.35 ± 0.01 in central, 1.27 ± 0.01 in western and 1.44 ± 0.01 in
 northern Europe, in the paper, on hourly ERA5-derived data of 2019. That file needs an account at the Copernicus store;
