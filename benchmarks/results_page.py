@@ -101,7 +101,7 @@ def last_fifth(runs: list[dict[str, Any]]) -> str:
 
 
 def minutes(run: dict[str, Any]) -> str:
-    """Minutes of training on one thread of an idle machine with AVX-512 and of one with AVX2; nothing for a baseline."""
+    """Minutes of training on one thread of idle machines, with AVX-512 and with AVX2; nothing for a baseline."""
     if not (steps := run["evaluation"]["steps"]):
         return ""
     files = [json.loads((ROOT / f"results/laptop-times-{kind}.json").read_text()) for kind in ("avx512", "avx2")]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from shiftnp._machine import commit
@@ -18,11 +19,11 @@ from shiftnp.cli.evaluate import Report
 from shiftnp.experiments.base import Column, Experiment, Preset, Row
 from shiftnp.plots.learning import Curve
 from shiftnp.plots.scores import Series, draw_bins, draw_dots
-from shiftnp.plots.style import styles
+from shiftnp.plots.style import COLOURS, OTHERS, styles
 from shiftnp.report import make_report
 from shiftnp.report.lines import gather
 from shiftnp.report.page import Cell, Paragraph, Picture, Table, to_html, to_markdown, write_page
-from shiftnp.report.pictures import over_seeds, prediction_pictures, score_picture, sweep
+from shiftnp.report.pictures import learning_pictures, over_seeds, prediction_pictures, score_picture, sweep
 from shiftnp.report.tables import best, measured, score_table, show
 from shiftnp.report.timing import make_timing_report, read_measurement
 from shiftnp.runs.config import Training
@@ -578,10 +579,30 @@ def test_curves_take_the_later_of_two_entries() -> None:
     assert Curve.read("a", style, entries[2:]) is None
 
 
+def test_pauses_do_not_count_as_training_time() -> None:
+    entries = [{"step": k, "valid": 0.0, "seconds": s} for k, s in ((10, 5.0), (20, 3600.0), (30, 3605.0))]
+    curve = Curve.read("a", styles(["tnp"])[0], entries)
+    assert curve is not None
+    assert curve.seconds == [5.0, 10.0, 15.0]
+
+
+def test_seeds_share_a_style_and_an_entry_of_the_legend(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / f"tnp{seed}", "tnp", everywhere(-0.5), training={"seed": seed}) for seed in (0, 1)]
+    runs.append(a_run(tmp_path / "cnp", "cnp", everywhere(-0.5)))
+    lines = [line for line in gather(EXPERIMENT, runs, [read(run) for run in runs]) if line.runs]
+    assert len({line.style for line in lines}) == 2
+    (picture,) = [block for block in learning_pictures(EXPERIMENT, lines) if isinstance(block, Picture)]
+    (drawn,) = picture.figure.legends
+    assert [text.get_text() for text in drawn.get_texts()] == ["CNP", "TNP, 2 seeds", "best possible"]
+    assert len(picture.figure.axes[0].lines) == 3 + 1
+
+
 def test_styles_tell_models_apart() -> None:
     looks = styles(["tnp", "te-tnp", "pt-tnp", "pt-tnp", "gp", "unknown"])
     assert len(set(looks)) == 6
     assert [look.line for look in looks] == ["--", "-", "--", "--", "--", "--"]
+    assert looks[3].colour > looks[2].colour  # lighter
+    assert [look.colour for look in styles(["tnp"] * 3)] == [to_rgb(c) for c in (COLOURS["tnp"], *OTHERS[:2])]
 
 
 def test_markup_is_made_harmless() -> None:

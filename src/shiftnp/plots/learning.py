@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
@@ -15,7 +17,7 @@ UNITS = ((2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "se
 
 
 class Curve(NamedTuple):
-    """Validation scores of one run."""
+    """Validation scores of one run. Curves with the same label share an entry of the legend."""
 
     label: str
     style: Style
@@ -26,21 +28,22 @@ class Curve(NamedTuple):
 
     @staticmethod
     def read(label: str, style: Style, entries: Iterable[Mapping[str, Any]]) -> Curve | None:
-        """The curve in the entries of `metrics.jsonl`, the last entry of each step; None without any score."""
+        """The curve in the entries of `metrics.jsonl`, the last entry of each step; None without any score.
+
+        Wall-clock time includes whatever paused the run, so `seconds` has the median time of a step, over the intervals
+        between validations, times the number of steps.
+        """
         found = {int(e["step"]): e for e in entries if e.get("valid") is not None}
         steps = sorted(found)
         if not steps:
             return None
         last = found[steps[-1]]
         ceiling = None if last.get("gap") is None else float(last["valid"]) + float(last["gap"])
-        return Curve(
-            label,
-            style,
-            steps,
-            [float(found[k]["valid"]) for k in steps],
-            [math.nan if found[k].get("seconds") is None else float(found[k]["seconds"]) for k in steps],
-            ceiling,
-        )
+        times = {k: float(found[k]["seconds"]) for k in steps if found[k].get("seconds") is not None}
+        paces = [(t - s) / (k - j) for (j, s), (k, t) in pairwise(({0: 0.0} | times).items())]
+        pace = median(paces) if paces else math.nan
+        scores = [float(found[k]["valid"]) for k in steps]
+        return Curve(label, style, steps, scores, [k * pace for k in steps], ceiling)
 
 
 def draw_learning(curves: Sequence[Curve], ylabel: str) -> Figure:

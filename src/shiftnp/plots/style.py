@@ -41,8 +41,8 @@ BLACK = Style((0.0, 0.0, 0.0))
 
 
 def styles(models: Sequence[str]) -> list[Style]:
-    """A style for each of these model names. Repeated names have the same hue, increasingly lighter, and different
-    markers."""
+    """A style for each of these model names. Repeated names have different markers and the same hue, increasingly
+    lighter; if there is one name only, each has a hue of its own."""
     from shiftnp.models import MODELS
 
     total, seen = Counter(models), Counter[str]()
@@ -50,8 +50,11 @@ def styles(models: Sequence[str]) -> list[Style]:
     hues = COLOURS | {name: OTHERS[i % len(OTHERS)] for i, name in enumerate(unknown)}
     found = []
     for model in models:
-        light = 0.5 * seen[model] / max(total[model] - 1, 1)
-        red, green, blue = (c + (1 - c) * light for c in to_rgb(hues[model]))
+        if len(total) == 1 and seen[model]:
+            colour, light = to_rgb(OTHERS[(seen[model] - (model in COLOURS)) % len(OTHERS)]), 0.0
+        else:
+            colour, light = to_rgb(hues[model]), 0.6 * seen[model] / max(total[model] - 1, 1)
+        red, green, blue = (c + (1 - c) * light for c in colour)
         colour, marker = (red, green, blue), MARKERS[seen[model] % len(MARKERS)]
         equivariant = model in MODELS and MODELS[model].is_equivariant
         found.append(Style(colour, "-", marker, colour) if equivariant else Style(colour, "--", marker))

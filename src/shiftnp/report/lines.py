@@ -96,9 +96,12 @@ def _labelled(lines: Sequence[Line]) -> list[Line]:
         seeds = {o.first.seed for o in lines if o.evaluations and o.row.name == line.row.name}
         names.append(f"{line.title}, seed {line.first.seed}" if line.evaluations and len(seeds) > 1 else line.title)
     seen, total = Counter[str](), Counter(names)
-    labels = []
-    for name in names:  # the same run twice, in two folders
-        seen[name] += 1
+    labels, kinds = [], []
+    for line, name in zip(marked, names, strict=True):
+        seen[name] += 1  # more than 1: the same run twice, in two folders
         labels.append(f"{name} ({seen[name]})" if total[name] > 1 else name)
-    looks = styles([line.row.model for line in lines])
-    return [replace(line, label=name, style=look) for line, name, look in zip(marked, labels, looks, strict=True)]
+        kinds.append((line.row.name, line.title, seen[name]))  # seeds have the same style
+    models = {kind: line.row.model for kind, line in zip(kinds, marked, strict=True)}
+    looks = dict(zip(models, styles(list(models.values())), strict=True))
+    found = zip(marked, labels, kinds, strict=True)
+    return [replace(line, label=name, style=looks[kind]) for line, name, kind in found]

@@ -157,11 +157,10 @@ def learning_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bloc
     blocks: list[Block] = []
     for task in experiment.tasks:
         curves, missing, bad = [], [], []
-        for line in done:
-            if task not in line.runs or line.runs[task].is_baseline:
-                continue
+        trained = [line for line in done if task in line.runs and not line.runs[task].is_baseline]
+        for label, line in ((model.label, line) for model in over_seeds(trained) for line in model.lines):
             try:
-                curve = Curve.read(line.label, line.style, line.runs[task].metrics())
+                curve = Curve.read(label, line.style, line.runs[task].metrics())
             except Exception as error:  # a damaged metrics.jsonl affects one curve only
                 bad.append(f"{line.label} ({sentence(error)})")
                 continue
@@ -173,7 +172,10 @@ def learning_pictures(experiment: Experiment, done: Sequence[Line]) -> list[Bloc
         if curves:
             alt = f"validation log-likelihood on {task} against steps and against time"
             figure = draw_learning(curves, f"validation {experiment.unit}")
-            caption = f"On the validation set of {task}, while training. {without}".strip()
+            caption = (
+                f"On the validation set of {task}, while training, a curve for each seed. Time is that of a step, in"
+                f" the median over the run, times the number of steps: pauses do not count. {without}"
+            ).strip()
             blocks.append(Picture(f"learning-{task}", figure, alt, caption))
         elif missing:
             blocks.append(Paragraph(f"There is no learning curve on {task}. {without}"))
