@@ -13,6 +13,7 @@ from shiftnp._arguments import check_type
 from shiftnp._text import printable
 
 Schedule = Literal["constant", "cosine"]
+Optimiser = Literal["adamw", "muon"]
 Precision = Literal["float32", "bf16", "bf16-pairs"]
 Keep = Literal["last", "best"]
 
@@ -33,8 +34,9 @@ class Training:
         steps: Number of training steps, one batch each.
         minutes: Minutes of training instead of a number of steps; schedule and validations follow the clock.
         batch_size: Tasks in a batch, split among all devices.
-        learning_rate: Learning rate of AdamW.
-        weight_decay: Weight decay of AdamW.
+        optimiser: adamw, or muon: Muon for hidden matrices, AdamW for the other parameters. Muon needs fewer steps.
+        learning_rate: Learning rate of the optimiser.
+        weight_decay: Weight decay of the optimiser, relative to the learning rate.
         clip: Gradients are clipped to this absolute value, entry by entry; None: no clipping.
         schedule: Learning-rate schedule: constant, or cosine decay to zero at the last step.
         warmup: Steps of linear learning-rate warm-up.
@@ -56,6 +58,7 @@ class Training:
     steps: int = 500_000
     minutes: float | None = None
     batch_size: int = 16
+    optimiser: Optimiser = "adamw"
     learning_rate: float = 5e-4
     weight_decay: float = 0.01
     clip: float | None = 0.5

@@ -16,6 +16,7 @@ from shiftnp._machine import processor
 from shiftnp.batch import Batch
 from shiftnp.models import NeuralProcess
 from shiftnp.runs.initial import initialise
+from shiftnp.runs.muon import Muon
 from shiftnp.runs.run import STATE, Run
 from shiftnp.runs.step import low_precision_is_faster, make_optimiser, update, update_average
 from shiftnp.runs.tensors import check_tensors
@@ -110,12 +111,14 @@ class TrainingState:
             check_type("first_scores", saved["first_scores"], list[float])
         parameters = dict(self.model.named_parameters())
         moments = saved.get("moments", {})  # none before the first update
+        muon = isinstance(self.optimiser, Muon)
+        matrices = {id(p) for p in self.optimiser.param_groups[0]["params"]} if muon else set()
         for name, entry in moments.items():
-            check_moments(name, entry, parameters[name])
+            check_moments(name, entry, parameters[name], muon=id(parameters[name]) in matrices)
         for name, model in weights.items():
             model.load_state_dict(saved[name])
         for name, entry in moments.items():
-            like = dict.fromkeys(("exp_avg", "exp_avg_sq"), parameters[name]) | {"step": entry["step"]}
+            like = {key: entry["step"] if key == "step" else parameters[name] for key in entry}
             device = parameters[name].device
             self.optimiser.state[parameters[name]] = {
                 key: torch.empty_like(like[key], device=device, requires_grad=False).copy_(value)
@@ -185,10 +188,16 @@ class TrainingState:
         return saved if self.average is None else {**saved, "average": self.average.state_dict()}
 
 
-def check_moments(name: str, entry: Mapping[str, Tensor], parameter: Tensor) -> None:
-    """Raises a ValueError for AdamW moments whose shape is not that of their parameter: the fused kernel would read
-    beyond their memory."""
-    expected = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+def check_moments(name: str, entry: Mapping[str, Tensor], parameter: Tensor, muon: bool) -> None:
+    """Raises a ValueError for moments whose shape is not that of their parameter: the fused kernel of AdamW would read
+    beyond their memory.
+
+    Args:
+        muon: whether Muon, which has the first moment only, updates the parameter.
+    """
+    expected = {"exp_avg": parameter}
+    if not muon:
+        expected |= {"step": torch.zeros(()), "exp_avg_sq": parameter}
     check_tensors({f"{name}/{k}": v for k, v in entry.items()}, {f"{name}/{k}": v for k, v in expected.items()})
-    if entry["step"] < 0 or (entry["exp_avg_sq"] < 0).any():
+    if not muon and (entry["step"] < 0 or (entry["exp_avg_sq"] < 0).any()):
         raise ValueError(f"{name} has a negative second moment or number of steps")

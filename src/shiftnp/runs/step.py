@@ -1,4 +1,4 @@
-"""One training step: the loss of a batch, AdamW on clipped gradients, and the EMA of the weights."""
+"""One training step: the loss of a batch, AdamW or Muon on clipped gradients, and the EMA of the weights."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from shiftnp.batch import Batch
 from shiftnp.metrics import log_likelihood
 from shiftnp.models import NeuralProcess
 from shiftnp.runs.config import Precision, Training
+from shiftnp.runs.muon import Muon, hidden_matrices
 
 
 def loss(
@@ -85,10 +86,14 @@ def width_of(model: NeuralProcess) -> int:
     return next(model.decoder.parameters()).shape[0]
 
 
-def make_optimiser(model: NeuralProcess, training: Training) -> torch.optim.AdamW:
-    """AdamW with the settings of a run."""
+def make_optimiser(model: NeuralProcess, training: Training) -> torch.optim.Optimizer:
+    """The optimiser with the settings of a run."""
     rate, decay = float(training.learning_rate), float(training.weight_decay)
-    return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
+    if training.optimiser == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
+    matrices = hidden_matrices(model)
+    chosen = {id(p) for p in matrices}
+    return Muon(matrices, [p for p in model.parameters() if id(p) not in chosen], lr=rate, weight_decay=decay)
 
 
 def update(
