@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from shiftnp.experiments.base import Preset
-from shiftnp.runs.config import Training
+from shiftnp.runs.config import Optimiser, Training
 
 LAPTOP_SIZE = {"dz": 32, "heads": 4, "head_dim": 8, "layers": 3}
 """Size of every model in the preset `laptop`; the paper's is 128 (1-D) or 32, with 8 heads of size 16 and 5 layers."""
@@ -27,11 +27,13 @@ def laptop(
     model: Mapping[str, Any] | None = None,
     task: Mapping[str, Any] | None = None,
     models: Mapping[str, Mapping[str, Any]] | None = None,
+    optimiser: Optimiser = "adamw",
 ) -> Preset:
     """The preset `laptop`: `LAPTOP_SIZE`, cosine decay from 1e-3 and ten validations."""
     training = Training(
         steps=steps,
         batch_size=batch_size,
+        optimiser=optimiser,
         learning_rate=1e-3,  # twice the paper's: small models and short runs, with warm-up and decay
         clip=0.5,  # the paper's
         schedule="cosine",  # better than a constant rate in a short run

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 MOMENTUM = 0.95
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of the iteration, by Jordan et al.: after five of them singular values are between 0.7 and 1.2."""
-SMALLEST = 8
+SMALLEST = 16
 """Matrices with fewer rows or columns, such as the first layer of an MLP of the inputs, are left to AdamW."""
 
 
