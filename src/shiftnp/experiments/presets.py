@@ -28,6 +28,7 @@ def laptop(
     task: Mapping[str, Any] | None = None,
     models: Mapping[str, Mapping[str, Any]] | None = None,
     optimiser: Optimiser = "adamw",
+    ema: float | None = None,
 ) -> Preset:
     """The preset `laptop`: `LAPTOP_SIZE`, cosine decay from 1e-3 and ten validations."""
     training = Training(
@@ -38,6 +39,7 @@ def laptop(
         clip=0.5,  # the paper's
         schedule="cosine",  # better than a constant rate in a short run
         warmup=steps // 20,
+        ema=ema,
         precision="float32",  # bfloat16 is no faster at this width, and ten times slower where it is emulated
         valid_every=steps // 10,
         valid_tasks=valid_tasks,
