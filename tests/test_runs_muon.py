@@ -31,8 +31,26 @@ def test_orthogonal_keeps_singular_vectors(shape):
 
 def test_orthogonal_does_not_depend_on_scale():
     x = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(orthogonal(1e-6 * x), orthogonal(x))
+    torch.testing.assert_close(orthogonal(1e3 * x), orthogonal(x))
     assert torch.equal(orthogonal(torch.zeros(1, 8, 8)), torch.zeros(1, 8, 8))
+    # Squares of such entries underflow: the norm is zero.
+    assert orthogonal(1e-25 * x).abs().max() < 1e-14
+
+
+def test_a_layer_that_loses_its_gradient_stops():
+    """As one behind dead ReLUs does: its momentum falls to the smallest float, and its weights stay finite."""
+    weight, bias = nn.Parameter(torch.ones(16, 16)), nn.Parameter(torch.ones(16))
+    optimiser = Muon([weight], [bias], lr=1e-3, weight_decay=0.0)
+    weight.grad, bias.grad = torch.randn(16, 16, generator=torch.Generator().manual_seed(0)), torch.ones(16)
+    optimiser.step()
+    weight.grad = torch.zeros(16, 16)
+    for _ in range(600):
+        optimiser.step()
+    before = weight.detach().clone()
+    for _ in range(1800):
+        optimiser.step()
+    assert weight.isfinite().all()
+    torch.testing.assert_close(weight.detach(), before, atol=1e-5, rtol=0)
 
 
 def test_two_steps_by_hand():

@@ -19,6 +19,8 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of the iteration, by Jordan et al.: after five of them singular values are between 0.7 and 1.2."""
 SMALLEST = 16
 """Matrices with fewer rows or columns, such as the first layer of an MLP of the inputs, are left to AdamW."""
+EPSILON = 1e-7
+"""Added to the norm of a matrix, so that a layer without a gradient stops, as its momentum falls towards zero."""
 
 
 class Muon(torch.optim.Optimizer):
@@ -53,11 +55,12 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Float[Tensor, "n rows columns"], steps: int = 5) -> Float[Tensor, "n rows columns"]:
-    """Each matrix with singular values near one and the same singular vectors, by Newton-Schulz iterations."""
+    """Each matrix with singular values near one and the same singular vectors, by Newton-Schulz iterations; near zero
+    if its norm is far below `EPSILON`."""
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonal(matrices.mT, steps).mT
     a, b, c = NEWTON_SCHULZ
-    x = matrices / matrices.flatten(1).norm(dim=1).clamp_min(1e-30)[:, None, None]
+    x = matrices / (matrices.flatten(1).norm(dim=1)[:, None, None] + EPSILON)
     for _ in range(steps):
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
