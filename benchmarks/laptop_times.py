@@ -11,7 +11,6 @@ results/laptop-times-avx512.json, or -avx2.json on a processor without AVX-512. 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import statistics
 import time
@@ -52,17 +51,10 @@ def main() -> None:
     """Times every row and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40, help="timed steps of each row (default: 40)")
-    parser.add_argument("--only", help="an experiment; the file keeps the times of all others")
-    args = parser.parse_args()
-    steps, only = args.steps, args.only
+    steps = parser.parse_args().steps
     torch.set_num_threads(1)
-    kind = torch.backends.cpu.get_cpu_capability().lower()
-    path = ROOT / f"results/laptop-times-{kind}.json"
     rows: dict[str, Any] = {}
-    if only is not None:
-        kept = json.loads(path.read_text())["rows"]
-        rows = {row: times for row, times in kept.items() if not row.startswith(f"shiftnp train {only} ")}
-    for run in find_runs(ROOT / "results/runs" / (only or ""))[0]:
+    for run in find_runs(ROOT / "results/runs")[0]:
         if run.is_baseline or run.config.command is None or (row := row_of(run.config.command)) in rows:
             continue
         seconds = step_times(run, steps)
@@ -74,9 +66,10 @@ def main() -> None:
         "seed": 0,
         "timed steps": steps,
         "machine": machine(),
-        "rows": dict(sorted(rows.items())),
+        "rows": rows,
     }
-    write_json(path, result)
+    kind = torch.backends.cpu.get_cpu_capability().lower()
+    write_json(ROOT / f"results/laptop-times-{kind}.json", result)
 
 
 if __name__ == "__main__":
