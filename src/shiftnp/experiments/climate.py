@@ -17,7 +17,7 @@ on other files scores are not comparable. On monthly means, with the preset `lap
 from __future__ import annotations
 
 from shiftnp.experiments.base import Column, Experiment, Row
-from shiftnp.experiments.presets import TORCH_INIT, laptop, paper
+from shiftnp.experiments.presets import ROTARY_MUON, TORCH_INIT, laptop, paper
 
 CLIMATE = Experiment(
     name="climate",
@@ -59,6 +59,7 @@ CLIMATE = Experiment(
             "te-pt-tnp",
             {"pseudo": 128, "kernel": "rotary"},
             paper=(None,) * 3,
+            laptop=ROTARY_MUON,
         ),
     ),
     main="te-pt-tnp",

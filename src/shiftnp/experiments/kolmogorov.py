@@ -18,7 +18,7 @@ that of the preset `laptop` depends on how many trajectories there are, with 160
 from __future__ import annotations
 
 from shiftnp.experiments.base import Column, Experiment, Row
-from shiftnp.experiments.presets import TORCH_INIT, laptop, paper
+from shiftnp.experiments.presets import ROTARY_MUON, TORCH_INIT, laptop, paper
 
 KOLMOGOROV = Experiment(
     name="kolmogorov",
@@ -68,6 +68,7 @@ KOLMOGOROV = Experiment(
             "te-pt-tnp",
             {"pseudo": 128, "kernel": "rotary"},
             paper=(None,),
+            laptop=ROTARY_MUON,
         ),
     ),
     main="te-pt-tnp-m64",  # the best of the paper's table
