@@ -101,11 +101,13 @@ def last_fifth(runs: list[dict[str, Any]]) -> str:
 
 
 def minutes(run: dict[str, Any]) -> str:
-    """Minutes of training on one thread of idle machines, with AVX-512 and with AVX2; nothing for a baseline."""
+    """Minutes of training on one thread of idle machines, with AVX-512 and with AVX2; nothing for a baseline. A row
+    whose steps were not timed on a machine has a question mark."""
     if not (steps := run["evaluation"]["steps"]):
         return ""
     files = [json.loads((ROOT / f"results/laptop-times-{kind}.json").read_text()) for kind in ("avx512", "avx2")]
-    return " / ".join(f"{steps * file['rows'][row_of(run['command'])]['mean'] / 60:.0f}" for file in files)
+    times = [file["rows"].get(row_of(run["command"])) for file in files]
+    return " / ".join("?" if time is None else f"{steps * time['mean'] / 60:.0f}" for time in times)
 
 
 def number(value: int | None) -> str:
