@@ -31,8 +31,8 @@ WARMUP = 2
 
 
 def row_of(command: str) -> str:
-    """The command of a run without seed, number of steps, optimiser and EMA, on which the time of a step does not depend
-    or hardly: Muon takes two milliseconds more than AdamW."""
+    """The command of a run without seed, number of steps, optimiser and EMA, on which the time of a step hardly
+    depends: Muon takes two milliseconds more than AdamW."""
     return re.sub(r" --(seed|steps|optimiser|ema) \S+", "", command)
 
 
