@@ -32,6 +32,7 @@ def test_orthogonal_keeps_singular_vectors(shape):
 def test_orthogonal_does_not_depend_on_scale():
     x = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(orthogonal(1e3 * x), orthogonal(x))
+    torch.testing.assert_close(orthogonal(1e-6 * x), orthogonal(x), rtol=0, atol=0.02)  # norms of 100 `EPSILON`
     assert torch.equal(orthogonal(torch.zeros(1, 8, 8)), torch.zeros(1, 8, 8))
     # Squares of such entries underflow: the norm is zero.
     assert orthogonal(1e-25 * x).abs().max() < 1e-14
