@@ -225,7 +225,7 @@ def test_an_unreadable_config_gets_one_sentence(run, text, words):
         ("training.clip", "0.5", "clip must be a number or None"),
         ("training.learning_rate", float("nan"), "learning_rate must be a number"),
         ("training.learning_rate", 10**400, "learning_rate must be a number"),
-        ("training.schedule", ["cosine"], "schedule must be one of constant, cosine"),
+        ("training.schedule", ["cosine"], "schedule must be one of constant, cosine, cosine-squared"),
         ("training.colour", "red", "unknown entry, 'colour'"),
     ],
 )

@@ -119,6 +119,10 @@ def test_schedule():
     assert cosine.rate(0) == pytest.approx(0.1, rel=1e-3)
     assert cosine.rate(50) == pytest.approx(0.5)
     assert cosine.rate(99) < 1e-3
+    squared = replace(cosine, schedule="cosine-squared")
+    assert [squared.rate(step) for step in (20, 50, 70)] == pytest.approx([cosine.rate(s) ** 2 for s in (20, 50, 70)])
+    assert squared.rate(0) == pytest.approx(0.1, rel=1e-3)  # the warm-up is not squared
+    assert squared.rate(80) < 0.01
     assert Training(learning_rate=0.5).rate(10**6) == 0.5
 
 

@@ -76,8 +76,7 @@ CLIMATE = Experiment(
             steps=8_000,
             batch_size=4,
             valid_tasks=64,
-            optimiser="muon",
-            ema=0.999,  # with Muon the weights are noisy until the learning rate has fallen
+            muon=True,
             task={"targets": 128, "relative_time": True},
         ),
         "paper": paper({"dz": 32}),

@@ -78,8 +78,7 @@ KOLMOGOROV = Experiment(
             steps=6_000,  # with AdamW TE-PT-TNP-M32 had -0.00 in validation after 15,000, with Muon 0.12 after 6,000
             batch_size=4,  # a quarter of the paper's, so that there are enough steps
             valid_tasks=32,  # whole crops, without gradients
-            optimiser="muon",
-            ema=0.999,
+            muon=True,
             # The paper trains on all remaining points, up to 4095. A random subset gives an unbiased gradient, and the
             # cost of RCNP is proportional to it. Validation and test crops always have all their points.
             task={"targets": 128},
