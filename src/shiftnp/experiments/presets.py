@@ -33,8 +33,8 @@ def laptop(
     models: Mapping[str, Mapping[str, Any]] | None = None,
     muon: bool = False,
 ) -> Preset:
-    """The preset `laptop`: `LAPTOP_SIZE`, cosine decay from 1e-3 and ten validations. With `muon` the optimiser is Muon,
-    with an EMA and a rate that falls earlier, from 2e-3."""
+    """The preset `laptop`: `LAPTOP_SIZE`, AdamW with cosine decay from 1e-3, and ten validations. With `muon`: Muon from
+    2e-3, with a rate that falls earlier, and an EMA."""
     training = Training(
         steps=steps,
         batch_size=batch_size,
