@@ -33,8 +33,11 @@ def laptop(
     models: Mapping[str, Mapping[str, Any]] | None = None,
     muon: bool = False,
 ) -> Preset:
-    """The preset `laptop`: `LAPTOP_SIZE`, AdamW with cosine decay from 1e-3, and ten validations. With `muon`: Muon from
-    2e-3, with a rate that falls earlier, and an EMA."""
+    """The preset `laptop`: `LAPTOP_SIZE`, ten validations, and AdamW with cosine decay from 1e-3.
+
+    Args:
+        muon: Muon instead of AdamW, with an EMA, and with a rate that falls earlier, from 2e-3.
+    """
     training = Training(
         steps=steps,
         batch_size=batch_size,
