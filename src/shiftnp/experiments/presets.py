@@ -32,16 +32,18 @@ def laptop(
     task: Mapping[str, Any] | None = None,
     models: Mapping[str, Mapping[str, Any]] | None = None,
     muon: bool = False,
+    learning_rate: float = 1e-3,
 ) -> Preset:
-    """The preset `laptop`: `LAPTOP_SIZE`, ten validations, and AdamW with cosine decay from 1e-3.
+    """The preset `laptop`: `LAPTOP_SIZE`, ten validations, and AdamW with cosine decay.
 
     Args:
         muon: Muon instead of AdamW, with an EMA, and with a rate that falls earlier.
+        learning_rate: the default is twice the paper's: small models and short runs, with warm-up and decay.
     """
     training = Training(
         steps=steps,
         batch_size=batch_size,
-        learning_rate=1e-3,  # twice the paper's: small models and short runs, with warm-up and decay
+        learning_rate=learning_rate,
         clip=0.5,  # the paper's
         schedule="cosine",  # better than a constant rate in a short run
         warmup=steps // 20,
@@ -50,8 +52,8 @@ def laptop(
         valid_tasks=valid_tasks,
     )
     if muon:
-        # Weights are noisy until the rate has fallen, hence the EMA; the schedule lets them come to rest. A larger rate
-        # is unstable: from 1.25e-3 TE-PT-TNP lost on climate, from 2e-3 on flow, too, what it had learned.
+        # Weights are noisy until the rate has fallen, hence the EMA; the schedule lets them come to rest. Larger rates
+        # are unstable: with 1.25e-3 TE-PT-TNP lost on climate, with 2e-3 on flow, too, what it had learned.
         training = replace(training, optimiser="muon", schedule="cosine-squared", ema=0.999)
     return Preset(training, {**LAPTOP_SIZE, **(model or {})}, task or {}, models or {})
 
