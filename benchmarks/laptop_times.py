@@ -31,9 +31,9 @@ WARMUP = 2
 
 
 def row_of(command: str) -> str:
-    """The command of a run without seed, number of steps, optimiser and EMA, on which the time of a step hardly
-    depends: Muon takes two milliseconds more than AdamW."""
-    return re.sub(r" --(seed|steps|optimiser|ema) \S+", "", command)
+    """The command of a run without seed, number of steps, schedule, optimiser and EMA, on which the time of a step
+    hardly depends: Muon takes two milliseconds more than AdamW."""
+    return re.sub(r" --(seed|steps|schedule|optimiser|ema) \S+", "", command)
 
 
 def step_times(run: Run, steps: int) -> list[float]:
