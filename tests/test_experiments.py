@@ -134,7 +134,7 @@ def test_on_a_laptop_all_models_are_trained_alike(name):
     configs = [experiment.configure(row.name, task) for row in rows for task in experiment.tasks]
     assert all(config.training == configs[0].training for config in configs)
     assert all(config.task_settings == configs[0].task_settings for config in configs)
-    assert configs[0].training.schedule == "cosine"
+    assert configs[0].training.schedule == {"adamw": "cosine", "muon": "cosine-squared"}[configs[0].training.optimiser]
     assert 0 < configs[0].training.warmup < configs[0].training.steps / 10
 
 
