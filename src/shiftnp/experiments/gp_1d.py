@@ -19,7 +19,7 @@ preset `laptop` see results/runs/gp-1d. The paper's test tasks are not ours: on 
 from __future__ import annotations
 
 from shiftnp.experiments.base import Column, Experiment, Figures, Row
-from shiftnp.experiments.presets import TORCH_INIT, laptop, paper
+from shiftnp.experiments.presets import ADAMW, ROTARY_MUON, TORCH_INIT, laptop, paper
 
 BAND = (0.2, 26.0)
 """Band of the rotary kernel: up to four oscillations in a unit, as the periodic functions of the task have."""
@@ -28,7 +28,7 @@ PERIOD_SEARCH = {"name": "rotary", "band": BAND, "period_search": 256, "period_s
 """The rotary kernel with period search; no training context is longer than 4, longer ones are searched in windows."""
 
 PAPER_SIZE = {"dz": 128, "heads": 8, "head_dim": 16, "layers": 5}
-LONG = {"steps": 20_000, "warmup": 500, "valid_every": 2000}
+LONG = {**ADAMW, "steps": 20_000, "warmup": 500, "valid_every": 2000}
 """Training of the rows of the paper's size in the preset `laptop`; the rest is as for the other rows."""
 
 
@@ -120,6 +120,7 @@ GP_1D = Experiment(
             "te-tnp",
             {"kernel": {"name": "rotary", "band": BAND}, "location_update": False},
             paper=(None,) * 6,
+            laptop=ROTARY_MUON,
         ),
         Row(
             "te-pt-tnp-m32-rotary",
@@ -127,6 +128,7 @@ GP_1D = Experiment(
             "te-pt-tnp",
             {"pseudo": 32, "kernel": {"name": "rotary", "band": BAND}},
             paper=(None,) * 6,
+            laptop=ROTARY_MUON,
         ),
     ),
     main="te-tnp",
@@ -136,6 +138,7 @@ GP_1D = Experiment(
             steps=10_000,
             batch_size=16,  # the paper's
             valid_tasks=256,  # the whole validation set, whose ceiling comes with the package
+            muon=True,
             task={"train_targets": 64},  # half of the paper's: 1.5 times as fast; test tasks have 128
             models={"convcnp": {"channels": 32, "layers": 11}},  # the paper's U-Net with a quarter of its channels
         ),

@@ -101,7 +101,7 @@ IMAGE_COMPLETION = Experiment(
             model={"likelihood": "homoscedastic"},
             # The paper trains on all pixels that are not context. A random subset gives an unbiased gradient, and the
             # cost of RCNP is proportional to it. Validation and test images always have all their pixels.
-            task={"targets": 128},
+            task={"targets": 64},
             models={"convcnp": {"channels": 16, "layers": 5}},
         ),
         "paper": paper({"dz": 32, "likelihood": "homoscedastic"}, models={"convcnp": {"channels": 64, "layers": 5}}),
