@@ -21,6 +21,7 @@ import torch
 
 from shiftnp._io import write_json
 from shiftnp._machine import machine
+from shiftnp._memory import keep_freed_memory
 from shiftnp.runs.run import Run, find_runs
 from shiftnp.runs.step import make_optimiser, train_step
 from shiftnp.tasks import Stream
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="timed steps of each row (default: 40)")
     steps = parser.parse_args().steps
     torch.set_num_threads(1)
+    keep_freed_memory()  # as `shiftnp train` does
     rows: dict[str, Any] = {}
     for run in find_runs(ROOT / "results/runs")[0]:
         if run.is_baseline or run.config.command is None or (row := row_of(run.config.command)) in rows:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_type_h
 
 from tyro.conf import Positional, arg
 
+from shiftnp._memory import keep_freed_memory
 from shiftnp._registry import choose
 from shiftnp._text import printable
 from shiftnp.cli.bench import Bench
@@ -130,6 +131,7 @@ class Train:
         from shiftnp.runs.run import removed_on_failure
         from shiftnp.runs.train import make_fabric
 
+        keep_freed_memory()
         fabric = make_fabric(self.devices, self.nodes)
         for folder, config in plan:
             with contextlib.ExitStack() as stack:
