@@ -53,7 +53,7 @@ def gaps() -> str:
         return f"{fmean(found):.3f}"
 
     return (
-        f"small models, 10,000 steps of AdamW: TNP {gap('tnp')}, TE-TNP {gap('te-tnp')}, with rotary kernel"
+        f"small models, 10,000 steps: TNP {gap('tnp')}, TE-TNP {gap('te-tnp')}, with rotary kernel"
         f" {gap('te-tnp-rotary-small')}; larger, 20,000 steps: rotary TE-TNP {gap('te-tnp-rotary-control')}, with"
         f" period search {gap('te-tnp-rotary')}"
     )
