@@ -55,7 +55,7 @@ class Train:
     task: Text = None
     """Which task, in experiments with several. Default: the first (with --model all: all of them)."""
     preset: Literal["laptop", "paper"] = "laptop"
-    """laptop: 1 to 50 minutes a model on one core of a recent processor, about three times that on an older one, or
+    """laptop: 1 to 60 minutes a model on one core of a recent processor, about three times that on an older one, or
     hours of pretraining; paper: the paper's settings, days on a GPU."""
     out: Folder = None
     """Folder of the run. Default: runs/EXPERIMENT/MODEL-PRESET-seedN, followed by the changes or a hash of them."""
