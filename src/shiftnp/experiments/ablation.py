@@ -4,7 +4,7 @@
     shiftnp report ablation
     shiftnp train ablation --preset paper     # 500,000 steps
 
-The presets are those of gp-1d, `laptop` with AdamW instead of Muon.
+The presets are those of gp-1d.
 
 Log-likelihood to expect, nats per target: -0.44 with and -0.46 ± 0.01 without updates on uniform inputs, -0.67 and
 -0.76 ± 0.01 on bimodal ones, after 500,000 steps in the paper (other test tasks); -0.64 and -0.65, -1.02 and -1.25 with
@@ -17,10 +17,8 @@ from dataclasses import replace
 
 from shiftnp.experiments.base import Column, Experiment, Row
 from shiftnp.experiments.gp_1d import GP_1D
-from shiftnp.experiments.presets import ADAMW, TORCH_INIT
+from shiftnp.experiments.presets import TORCH_INIT
 from shiftnp.tasks import GPTask, Task, TestSet
-
-LAPTOP = GP_1D.presets["laptop"]
 
 
 def uniform_and_bimodal(task: Task) -> dict[str, TestSet]:
@@ -75,9 +73,6 @@ ABLATION = Experiment(
     ),
     main="te-pt-tnp-m32",
     columns=(Column("Uniform inputs", "gp-1d", "uniform"), Column("Bimodal inputs", "gp-1d", "bimodal")),
-    presets={
-        "laptop": replace(LAPTOP, training=replace(LAPTOP.training, **ADAMW)),
-        "paper": GP_1D.presets["paper"],
-    },
+    presets=GP_1D.presets,
     test_sets=uniform_and_bimodal,
 )

@@ -19,7 +19,7 @@ preset `laptop` see results/runs/gp-1d. The paper's test tasks are not ours: on 
 from __future__ import annotations
 
 from shiftnp.experiments.base import Column, Experiment, Figures, Row
-from shiftnp.experiments.presets import ADAMW, ROTARY_MUON, TORCH_INIT, laptop, paper
+from shiftnp.experiments.presets import ROTARY_MUON, TORCH_INIT, laptop, paper
 
 BAND = (0.2, 26.0)
 """Band of the rotary kernel: up to four oscillations in a unit, as the periodic functions of the task have."""
@@ -28,7 +28,7 @@ PERIOD_SEARCH = {"name": "rotary", "band": BAND, "period_search": 256, "period_s
 """The rotary kernel with period search; no training context is longer than 4, longer ones are searched in windows."""
 
 PAPER_SIZE = {"dz": 128, "heads": 8, "head_dim": 16, "layers": 5}
-LONG = {**ADAMW, "steps": 20_000, "warmup": 500, "valid_every": 2000}
+LONG = {"optimiser": "adamw", "schedule": "cosine", "ema": None, "steps": 20_000, "warmup": 500, "valid_every": 2000}
 """Training of the rows of the paper's size in the preset `laptop`; the rest is as for the other rows."""
 
 

@@ -19,9 +19,6 @@ TORCH_INIT = {"kernel": {"name": "mlp", "init": "torch"}}
 """Settings of the rows with the paper's kernel: initial weights as in the authors' code. Rows with "-he" in their names
 have the default of the kernel."""
 
-ADAMW: Mapping[str, Any] = {"optimiser": "adamw", "schedule": "cosine", "ema": None}
-"""AdamW, for rows of a preset with Muon."""
-
 ROTARY_MUON = {"learning_rate": 4e-4}
 """Training of rotary rows in a preset with Muon: at 1e-3, with a cosine schedule, the training was unstable (on climate
 the EMA had a validation score of 1.06 after 1,600 steps and of -0.01 after 3,200)."""
