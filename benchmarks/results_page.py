@@ -1,13 +1,13 @@
 """Fills the tables of docs/results.md from the results of the experiments.
 
-    shiftnp report gp-1d --runs results/runs --out results/gp-1d      # and so on: results/EXPERIMENT/EXPERIMENT.json
+    shiftnp report gp-1d --runs results/runs --out results/gp-1d    # and so on: results/FOLDER/EXPERIMENT.json
     SHIFTNP_DATA=DIR python benchmarks/laptop_times.py                # results/laptop-times-*.json: minutes
     python benchmarks/results_page.py
 
-A table stands between the lines `<!-- table gp-1d gp-1d delta-0.0 delta-1.0 -->` and `<!-- end -->`: the experiment,
-the task, and the test sets that become columns, in the order of the rows. The column *last fifth* tells how near to its
-end a training is. `<!-- times -->` begins that of training steps. `tests/test_readme.py` checks that the tables on the
-page are those that this script makes.
+A table stands between the lines `<!-- table gp-1d gp-1d delta-0.0 delta-1.0 -->` and `<!-- end -->`: the folder in
+results/, the task, and the test sets that become columns, in the order of the rows. The column *last fifth* tells how
+near to its end a training is. `<!-- times -->` begins that of training steps. `tests/test_readme.py` checks that the
+tables on the page are those that this script makes.
 """
 
 from __future__ import annotations
@@ -30,19 +30,24 @@ TIMES = re.compile(r"(<!-- times -->\n).*?(<!-- end -->)", re.DOTALL)
 BLOCK = re.compile(r"(<!-- table ([\w-]+) ([\w-]+) ([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def table(experiment: str, task: str, sets: list[str]) -> str:
-    """A Markdown table of all runs of an experiment on a task: one line a row and its changes, seeds together."""
-    record = json.loads((ROOT / f"results/{experiment}/{experiment}.json").read_text())
+def table(folder: str, task: str, sets: list[str]) -> str:
+    """A Markdown table of all runs of a report on a task: one line a row and its changes, seeds together. Changes that
+    all runs have are not named."""
+    (path,) = (ROOT / "results" / folder).glob("*.json")
+    runs = [run for run in json.loads(path.read_text())["runs"] if run["evaluation"]["task"] == task]
+    common = set.intersection(*(set(run["evaluation"]["changes"]) for run in runs))
     groups: dict[tuple[str, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
-    for run in (run for run in record["runs"] if run["evaluation"]["task"] == task):
-        groups[run["evaluation"]["row"], tuple(run["evaluation"]["changes"])].append(run)
-    titles = {column.test_set: column.title for column in EXPERIMENTS[experiment].columns if column.task == task}
+    for run in runs:
+        changes = tuple(change for change in run["evaluation"]["changes"] if change not in common)
+        groups[run["evaluation"]["row"], changes].append(run)
+    experiment = EXPERIMENTS[path.stem]
+    titles = {column.test_set: column.title for column in experiment.columns if column.task == task}
     with_gap = [name for name in sets if any(gap(run, name) for runs in groups.values() for run in runs)][:1]
     most = max(run["evaluation"]["sets"][sets[0]]["tasks"] for runs in groups.values() for run in runs)
     head = ["model", "parameters", "steps", "minutes", "last fifth", "seeds", *(titles[name] for name in sets)]
     head += [f"gap, {titles[name]}" for name in with_gap]
     lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
-    for row in EXPERIMENTS[experiment].rows:
+    for row in experiment.rows:
         for (name, changes), runs in groups.items():
             if name != row.name:
                 continue

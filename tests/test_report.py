@@ -145,7 +145,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         a_run(folder / "runs" / "tnp", "tnp", everywhere(-0.52)),
         a_run(folder / "runs" / "cnp", "cnp", everywhere(-0.9), step=10),
         a_run(folder / "runs" / "anp", "anp", everywhere(-0.55)),
-        a_run(folder / "runs" / "tnp-1", "tnp", everywhere(None, gap=False), training={"seed": 1}),
+        a_run(folder / "runs" / "pt-tnp", "pt-tnp", everywhere(None, gap=False), training={"seed": 1}),
     ]
     empty = Run.create(folder / "runs" / "rcnp", EXPERIMENT.configure("rcnp"))
     return make_report(EXPERIMENT, [*runs, empty], folder / "out", read, quiet=True)
@@ -172,12 +172,12 @@ def test_html_needs_nothing_else(report: tuple[Path, Path]) -> None:
 
 def test_table_has_ours_beside_the_papers(report: tuple[Path, Path]) -> None:
     rows = scores(Page(report[0].read_text()))
-    assert list(rows) == ["CNP † 0", "TNP 0", "TNP 1", "RCNP", "ANP 0"]  # the paper's order, then others
-    assert rows["TNP 0"][1:5] == ["40", "0", "-0.52 ± 0.02", "-0.48 ± 0.01"]
+    assert list(rows) == ["CNP † 0", "TNP 0", "RCNP", "ANP 0", "PT-TNP 1"]  # the paper's order, then others
+    assert rows["TNP 0"][1:5] == ["40", "0", "-0.520 ± 0.020", "-0.48 ± 0.01"]
     assert rows["CNP † 0"][1] == "10 of 40"
     assert rows["RCNP"][3:5] == ["not run", "-0.58 ± 0.01"]
-    assert rows["TNP 1"][3] == "n/a"
-    assert rows["ANP 0"][3:5] == ["-0.55 ± 0.02", ""]
+    assert rows["PT-TNP 1"][3] == "n/a"
+    assert rows["ANP 0"][3:5] == ["-0.550 ± 0.020", ""]
 
 
 def test_the_record_has_command_and_scores_of_every_run(report: tuple[Path, Path]) -> None:
@@ -199,15 +199,17 @@ def test_several_seeds_have_mean_and_spread(tmp_path: Path) -> None:
         a_run(tmp_path / f"tnp-{i}", "tnp", everywhere(-0.5 - 0.01 * i), training={"seed": i}) for i in range(3)
     ] + [a_run(tmp_path / "cnp", "cnp", everywhere(-0.9))]
     html, _ = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
-    table = next(t for t in Page(html.read_text()).tables if "seeds" in t[0])
-    assert table[2:] == [["TNP", "3", *["-0.510 ± 0.010", "0.210 ± 0.010"] * 3]]
+    page = Page(html.read_text())
+    assert scores(page)["TNP 0\N{EN DASH}2"][3:5] == ["-0.510 ± 0.010", "-0.48 ± 0.01"]
+    assert ["TNP", "40", "0\N{EN DASH}2", *["0.210 ± 0.010"] * 3] in page.tables[1]
+    assert page.tables[2][1:] == [["TNP", "40", str(i), *[f"-0.5{i}0 ± 0.020"] * 3] for i in range(3)]
+    assert ["TNP, 3 seeds", "Δ = 0.0", "0.457 ± 0.000", "0.123 ± 0.000"] in [row[:4] for row in page.tables[3]]
     for run in runs:
         found = read(run)
         sets = {name: replace(entry, gap=None) for name, entry in found.sets.items()}
         (run.folder / "evaluation.json").write_text(json.dumps(replace(found, sets=sets).to_json()))
     html, _ = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
-    table = next(t for t in Page(html.read_text()).tables if "seeds" in t[0])
-    assert table[1:] == [["TNP", "3", *["-0.510 ± 0.010"] * 3]]
+    assert "best possible" not in html.read_text()
     lines = gather(EXPERIMENT, runs, list(map(read, runs)))
     figure = score_picture(EXPERIMENT, lines).figure
     ours = figure.axes[0].containers
@@ -260,7 +262,7 @@ def test_settings_are_footnotes(tmp_path: Path) -> None:
 def test_the_first_column_stays_in_view(report: tuple[Path, Path]) -> None:
     text = report[0].read_text()
     tables = re.findall(r"<table>.*?</table>", text, re.DOTALL)
-    assert len(tables) == 4
+    assert len(tables) == 3
     for table in tables:
         body = table.split("<tbody>")[1]
         assert table.count('<th class="first"') == 1
@@ -269,8 +271,8 @@ def test_the_first_column_stays_in_view(report: tuple[Path, Path]) -> None:
 
 
 def test_bold_is_the_best_and_what_cannot_be_told_from_it(report: tuple[Path, Path]) -> None:
-    assert Page(report[0].read_text()).bold == ["-0.52"] * 3 + ["-0.55"] * 3
-    assert report[1].read_text().count("**-0.52 ± 0.02**") == 3
+    assert Page(report[0].read_text()).bold == ["-0.520"] * 3 + ["-0.550"] * 3
+    assert report[1].read_text().count("**-0.520 ± 0.020**") == 3
     assert best([(-0.46, 0.01), (-0.47, 0.0), (-0.471, 0.0), None]) == [True, True, False, False]
     assert best([(1.25, 0.03), (1.20, 0.02), (1.18, 0.03)]) == [True, True, False]  # the paper's T-MNIST
     assert best([(1.0, math.nan), (0.9, math.nan)]) == [True, False]
@@ -282,8 +284,8 @@ def test_scores_on_fewer_tasks_are_marked_and_not_compared(tmp_path: Path) -> No
     runs = [a_run(tmp_path / "tnp", "tnp", whole), a_run(tmp_path / "rcnp", "rcnp", everywhere(-0.1))]
     table = score_table(EXPERIMENT, gather(EXPERIMENT, runs, [read(run) for run in runs]))
     cells = {row[0].text: row[3] for row in table.rows}
-    assert cells["TNP"] == Cell("-0.50 ± 0.02", bold=True)
-    assert cells["RCNP"] == Cell("-0.10 ± 0.02 ‡", bold=False)
+    assert cells["TNP"] == Cell("-0.500 ± 0.020", bold=True)
+    assert cells["RCNP"] == Cell("-0.100 ± 0.020 ‡", bold=False)
     assert "‡ On 16 of 64 tasks, so that it compares with the others only roughly; never bold." in table.notes
 
 
@@ -312,7 +314,7 @@ def test_markdown_is_whole(report: tuple[Path, Path]) -> None:
     for picture in pictures:
         assert (report[1].parent / picture).read_bytes().startswith(b"\x89PNG")
     tables = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
-    assert len(tables) == 4
+    assert len(tables) == 3
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
 
@@ -330,7 +332,7 @@ def test_without_gaps_and_with_two_test_sets(tmp_path: Path) -> None:
     Page(html.read_text())
     text = markdown.read_text()
     assert "best possible" not in text
-    assert "| **-0.50** |" in text
+    assert "| **-0.500** |" in text
     assert "| n/a | -0.69 ± 0.01 | not run | -0.69 ± 0.01 |" in text
 
 
@@ -391,7 +393,7 @@ def test_one_bad_run_is_left_out(what: str, tmp_path: Path, monkeypatch: pytest.
     Report("small", tasks=1).run()
     text = (tmp_path / "reports/small.md").read_text()
     assert "Left out, because they cannot be evaluated:\n\n- runs/small/bad" in text
-    assert "| TNP | 40 | 0 | **-0.50 ± 0.02** |" in text
+    assert "| TNP | 40 | 0 | **-0.500 ± 0.020** |" in text
 
 
 def test_a_run_without_a_label_is_left_out(tmp_path: Path) -> None:
@@ -399,7 +401,7 @@ def test_a_run_without_a_label_is_left_out(tmp_path: Path) -> None:
     object.__setattr__(runs[1].config, "preset", 3.5)
     _, markdown = make_report(EXPERIMENT, runs, tmp_path / "out", read, quiet=True)
     assert f"- {tmp_path / 'cnp'}: it cannot be used (TypeError: " in markdown.read_text()
-    assert "| TNP | 40 | 0 | **-0.50 ± 0.02** |" in markdown.read_text()
+    assert "| TNP | 40 | 0 | **-0.500 ± 0.020** |" in markdown.read_text()
 
 
 def test_an_evaluation_without_step_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,7 +511,7 @@ def test_runs_on_several_tasks_make_one_line(tmp_path: Path) -> None:
     second = a_run(tmp_path / "b", "tnp", everywhere(-0.7), experiment=experiment, task="gp-1d-bimodal")
     _, markdown = make_report(experiment, [first, second], tmp_path / "out", read, quiet=True)
     text = markdown.read_text()
-    assert "| TNP | 40 | 0 | **-0.50 ± 0.02** | -0.48 ± 0.01 | **-0.70 ± 0.02** | -0.48 ± 0.01 |" in text
+    assert "| TNP | 40 | 0 | **-0.500 ± 0.020** | -0.48 ± 0.01 | **-0.700 ± 0.020** | -0.48 ± 0.01 |" in text
     assert "learning-gp-1d-bimodal.png" in text
 
 

@@ -89,7 +89,7 @@ def make_report(
         blocks += [Heading("Gap to the best possible prediction"), gaps]
     seeds = seed_table(experiment, lines)
     if seeds is not None:
-        blocks += [Heading("Several seeds"), seeds]
+        blocks += [Heading("Each seed"), seeds]
     blocks += context_pictures(experiment, done, ends)
     blocks += learning_pictures(experiment, done)
     console.print("Drawing predictions.")

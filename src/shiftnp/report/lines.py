@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from shiftnp._text import printable
 from shiftnp.experiments.base import Column, Experiment, Row
@@ -57,6 +58,51 @@ class Line:
         """The metrics of one test set; None if it was not evaluated."""
         evaluation = self.evaluations.get(column.task)
         return None if evaluation is None else evaluation.sets.get(column.test_set)
+
+
+class Model(NamedTuple):
+    """Lines that differ only in the seed, or a single line."""
+
+    label: str
+    lines: list[Line]
+
+    @property
+    def first(self) -> Line:
+        """The first line, for the properties that all of them share."""
+        return self.lines[0]
+
+    @property
+    def row(self) -> Row:
+        """The row of the paper."""
+        return self.first.row
+
+    @property
+    def seeds(self) -> str:
+        """The seeds as text, three or more consecutive ones as a range."""
+        seeds = [line.first.seed for line in self.lines if line.evaluations]
+        if len(seeds) > 2 and seeds == [*range(seeds[0], seeds[-1] + 1)]:
+            return f"{seeds[0]}\N{EN DASH}{seeds[-1]}"
+        return ", ".join(map(str, seeds))
+
+    def summaries(self, column: Column) -> list[SetSummary]:
+        """The metrics of one test set, of each seed that was evaluated on it."""
+        return [summary for line in self.lines if (summary := line.summary(column)) is not None]
+
+
+def over_seeds(lines: Sequence[Line]) -> list[Model]:
+    """The lines with those together that differ only in the seed."""
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        groups.setdefault((line.row.name, line.title), []).append(line)
+    found = []
+    for (_, title), group in groups.items():
+        seeds = {line.first.seed for line in group if line.evaluations}
+        if len(group) > 1 and len(seeds) == len(group):
+            by_seed = sorted(group, key=lambda line: line.first.seed)
+            found.append(Model(f"{title}, {len(group)} seeds", by_seed))
+        else:
+            found += [Model(line.label, [line]) for line in group]
+    return found
 
 
 def gather(experiment: Experiment, runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[Line]:

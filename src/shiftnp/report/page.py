@@ -29,7 +29,7 @@ code { background: #f2f2f2; padding: 0 .25em; border-radius: 3px; }
 table { border-collapse: separate; border-spacing: 0; font-size: .85rem; font-variant-numeric: tabular-nums;
         margin: .5rem 0; }
 th, td { padding: .25rem .4rem; text-align: right; white-space: nowrap; background: #fff; }
-table.dense { font-size: .75rem; } .dense th, .dense td { padding: .2rem .25rem; }
+table.dense { font-size: .75rem; } .dense th, .dense td { padding: .2rem; }
 tbody tr:nth-child(even) td { background: #f7f7f7; }
 th { vertical-align: bottom; line-height: 1.25; }
 .narrow { display: inline-block; max-width: 5.5em; white-space: normal; }

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from statistics import mean, stdev
-from typing import NamedTuple
 
 from shiftnp._text import sentence
 from shiftnp.baselines import BASELINES
-from shiftnp.experiments.base import Column, Experiment, Row
+from shiftnp.experiments.base import Column, Experiment
 from shiftnp.metrics import COVERAGE
 from shiftnp.plots.calibration import draw_calibration
 from shiftnp.plots.learning import Curve, draw_learning
 from shiftnp.plots.scores import Series, draw_bins, draw_dots, draw_sweep
-from shiftnp.report.lines import Line
+from shiftnp.report.lines import Line, Model, over_seeds
 from shiftnp.report.page import Block, Heading, Paragraph, Picture
-from shiftnp.report.tables import PAPER, Measured, ceiling, measured
+from shiftnp.report.tables import PAPER, Measured, ceiling, measured, over_values
 
 SHOWN = (*BASELINES, "cnp", "tnp", "convcnp", "te-tnp", "te-pt-tnp")
 """Models whose predictions are drawn if there are many: those in the paper's figures. The main row comes first."""
@@ -34,51 +32,17 @@ def sweep(columns: Sequence[Column]) -> tuple[str, list[float]] | None:
     return str(next(iter(names))), [float(part[2]) for part in parts if part]
 
 
-class Trained(NamedTuple):
-    """A model in a figure of scores: its lines, which differ only in the seed."""
-
-    label: str
-    lines: list[Line]
-
-    @property
-    def row(self) -> Row:
-        """The row of the paper."""
-        return self.lines[0].row
-
-
-def over_seeds(lines: Sequence[Line]) -> list[Trained]:
-    """The lines with those together that differ only in the seed."""
-    groups: dict[tuple[str, str], list[Line]] = {}
-    for line in lines:
-        groups.setdefault((line.row.name, line.title), []).append(line)
-    found = []
-    for (_, title), group in groups.items():
-        seeds = {line.first.seed for line in group if line.evaluations}
-        if len(group) > 1 and len(seeds) == len(group):
-            found.append(Trained(f"{title}, {len(group)} seeds", group))
-        else:
-            found += [Trained(line.label, [line]) for line in group]
-    return found
-
-
-def _series(models: Sequence[Trained], values: Callable[[Line], Sequence[Measured | None]]) -> list[Series]:
+def _series(models: Sequence[Model], values: Callable[[Line], Sequence[Measured | None]]) -> list[Series]:
     """The values of each model as a series in its style: of one seed with their standard errors, of several their mean
     and standard deviation."""
     found = []
     for model in models:
         columns = zip(*map(values, model.lines), strict=True)
-        pairs = [_mean([v for v in column if v is not None]) for column in columns]
+        pairs = [over_values([v for v in column if v is not None]) or (math.nan, math.nan) for column in columns]
         # An unknown standard error is drawn as zero.
         errors = [0.0 if math.isnan(error) else float(error) for _, error in pairs]
         found.append(Series(model.label, model.lines[0].style, [float(value) for value, _ in pairs], errors))
     return found
-
-
-def _mean(values: Sequence[Measured]) -> Measured:
-    if len(values) < 2:
-        return values[0] if values else (math.nan, math.nan)
-    each = [value for value, _ in values]
-    return mean(each), stdev(each)
 
 
 def _not_empty(panels: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Series]]:
@@ -110,7 +74,7 @@ def score_picture(experiment: Experiment, lines: Sequence[Line]) -> Picture:
     panels = {"ours": ours}
     # A row with several models has one curve in the paper, drawn in the style of the first of them.
     first = {model.row.name: model.label for model in reversed(models) if any(model.row.paper)}
-    printed = _series([Trained(m.label, m.lines[:1]) for m in models], lambda line: line.row.paper or [None] * len(x))
+    printed = _series([Model(m.label, m.lines[:1]) for m in models], lambda line: line.row.paper or [None] * len(x))
     if first:
         panels[PAPER] = [one for one in printed if one.label in first.values()]
     reached = [ceiling(lines, c) for c in columns]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 
 from shiftnp.experiments.base import Column, Experiment, Figures
 from shiftnp.metrics import COVERAGE
-from shiftnp.report.lines import Line
+from shiftnp.report.lines import Line, Model, over_seeds
 from shiftnp.report.page import Cell, Table
-from shiftnp.runs.results import FAILED, Estimate, Evaluation
+from shiftnp.runs.results import FAILED, Estimate, Evaluation, SetSummary
 
 NOT_RUN = Cell("not run", quiet=True)
 NONE = "n/a"
@@ -21,31 +21,31 @@ PAPER = "paper (other test tasks)"
 """Title of the columns with the paper's scores, which are on other test tasks than ours."""
 Measured = tuple[float, float]
 """A finite number and its standard error, which is NaN if it is not known."""
-ABOUT = [("", "model"), ("", "steps"), ("", "seed")]
+ABOUT = [("", "model"), ("", "steps"), ("", "seeds")]
 
 
 def score_table(experiment: Experiment, lines: Sequence[Line]) -> Table:
-    """Our scores and the paper's, if it has any. Bold: the best of ours, and all within the sum of both standard errors
-    of it. A score on fewer tasks than the others is marked and never bold."""
-    columns, beside = experiment.columns, experiment.has_paper_results
-    rows, parts = [about(line) for line in lines], dict[str, None]()
+    """Our scores and the paper's, if it has any. Bold: the best of ours, and all within the sum of both errors of it. A
+    score on fewer tasks than the others is marked and never bold."""
+    columns, beside, models = experiment.columns, experiment.has_paper_results, over_seeds(lines)
+    rows, parts = [about(model) for model in models], dict[str, None]()
     for j, column in enumerate(columns):
-        summaries = [line.summary(column) for line in lines]
-        most = max((s.tasks for s in summaries if s is not None), default=0)
-        ours = [None if s is None else measured(s.log_likelihood) for s in summaries]
-        whole = [None if s is None or s.tasks < most else value for s, value in zip(summaries, ours, strict=True)]
-        for i, (line, summary, bold) in enumerate(zip(lines, summaries, best(whole), strict=True)):
-            figures = line.row.paper[j] if j < len(line.row.paper) else None
-            cell = NOT_RUN if summary is None else Cell(show(ours[i]), bold)
-            if summary is not None and summary.tasks < most:
+        summaries = [model.summaries(column) for model in models]
+        tasks = [min((s.tasks for s in of_seeds), default=0) for of_seeds in summaries]
+        ours = [over_values([measured(s.log_likelihood) for s in of_seeds]) for of_seeds in summaries]
+        whole = [None if n < max(tasks) else value for n, value in zip(tasks, ours, strict=True)]
+        for i, (model, n, bold) in enumerate(zip(models, tasks, best(whole), strict=True)):
+            figures = model.row.paper[j] if j < len(model.row.paper) else None
+            cell = Cell(show(ours[i], 3), bold) if n else NOT_RUN
+            if 0 < n < max(tasks):
                 cell = Cell(f"{cell.text} ‡")
-                parts[f"{count(summary.tasks)} of {count(most)} tasks"] = None
+                parts[f"{count(n)} of {count(max(tasks))} tasks"] = None
             rows[i] += [cell, Cell(show(figures) if figures else "", quiet=True)] if beside else [cell]
     head = ABOUT + [(column.title, who) for column in columns for who in (("ours", PAPER) if beside else ("ours",))]
     unit = f"{experiment.unit[:1].upper()}{experiment.unit[1:]}"
     notes = [
-        f"{unit}, mean ± standard error over test tasks; higher is better. Bold: the best of ours, and all that are"
-        " within the sum of both standard errors of it."
+        f"{unit}; higher is better. {errors(models)} Bold: the best of ours, and all whose intervals (±) overlap with"
+        " its own."
     ]
     if beside:
         notes[0] += " The paper's scores are of other test tasks, so that they are a rough guide only."
@@ -57,12 +57,21 @@ def score_table(experiment: Experiment, lines: Sequence[Line]) -> Table:
     return Table(head, rows, notes)
 
 
-def about(line: Line) -> list[Cell]:
-    """The first cells of a line: model, steps and seed."""
-    if not line.evaluations:
-        return [Cell(line.title), Cell(), Cell()]
-    steps = dict.fromkeys(steps_of(e) for e in line.evaluations.values())
-    return [Cell(line.title), Cell(" / ".join(steps)), Cell(str(line.first.seed))]
+def about(model: Model) -> list[Cell]:
+    """The first cells of a line: model, steps and seeds."""
+    evaluations = [e for line in model.lines for e in line.evaluations.values()]
+    steps = dict.fromkeys(steps_of(e) for e in evaluations)
+    return [Cell(model.first.title), Cell(" / ".join(steps)), Cell(model.seeds)]
+
+
+def errors(models: Sequence[Model]) -> str:
+    """What ± means in a table."""
+    if not any(len(model.lines) > 1 for model in models):
+        return "± is the standard error over test tasks."
+    return (
+        "Of several seeds of initial weights and training data: mean ± standard deviation over seeds; of one seed: mean"
+        " ± standard error over test tasks."
+    )
 
 
 def footnotes(lines: Sequence[Line]) -> list[str]:
@@ -82,16 +91,15 @@ def gap_table(experiment: Experiment, lines: Sequence[Line]) -> Table | None:
     if not columns:
         return None
     rows = []
-    for line in lines:
-        if line.evaluations:
-            summaries = [line.summary(c) for c in columns]
-            cells = [NOT_RUN if s is None else Cell(show(measured(s.gap), 3)) for s in summaries]
-            rows.append([*about(line), *cells])
+    models = over_seeds([line for line in lines if line.evaluations])
+    for model in models:
+        gaps = [[measured(s.gap) for s in model.summaries(c)] for c in columns]
+        rows.append([*about(model), *(Cell(show(over_values(g), 3)) if g else NOT_RUN for g in gaps)])
     reached = [show(ceiling(lines, c), 3) for c in columns]
     rows.append([Cell("best possible", quiet=True), Cell(), Cell(), *(Cell(text, quiet=True) for text in reached)])
     note = (
-        "Log-likelihood per target of the best possible prediction less that of the model, on the same test tasks, mean"
-        " ± standard error; lower is better, and 0 cannot be beaten. For good models its standard error is far smaller"
+        "Log-likelihood per target of the best possible prediction less that of the model, on the same test tasks;"
+        f" lower is better, and 0 cannot be beaten. {errors(models)} For good models the standard error is far smaller"
         " than that of the score, because some tasks are harder than others and that cancels. Last line: the score of"
         " the best possible prediction."
     )
@@ -99,62 +107,47 @@ def gap_table(experiment: Experiment, lines: Sequence[Line]) -> Table | None:
 
 
 def seed_table(experiment: Experiment, lines: Sequence[Line]) -> Table | None:
-    """Mean and spread over seeds of the rows that were trained several times; None if there are none."""
-    groups: dict[tuple[str, int], list[Line]] = {}
-    for line in lines:
-        if line.evaluations and line.is_finished:
-            groups.setdefault((line.row.name, line.mark), []).append(line)
-    several = [group for group in groups.values() if len(group) > 1]
+    """The score of each seed of the models that were trained several times; None if there are none."""
+    several = [model for model in over_seeds(lines) if len(model.lines) > 1]
     if not several:
         return None
-    columns = experiment.columns
     rows = []
-    for group in several:
-        row = [Cell(group[0].title), Cell(str(len(group)))]
-        for column in columns:
-            found = [s for line in group if (s := line.summary(column)) is not None]
-            for values in ([measured(s.log_likelihood) for s in found], [measured(s.gap) for s in found]):
-                row.append(Cell(_over_seeds([v[0] for v in values if v is not None])))
-        rows.append(row)
-    if all(cell.text == "" for row in rows for cell in row[3::2]):  # no gap is known
-        rows = [[*row[:2], *row[2::2]] for row in rows]
-        head = [("", "model"), ("", "seeds"), *(("", column.title) for column in columns)]
-    else:
-        kinds = ("score", "gap")
-        head = [("", "model"), ("", "seeds"), *((column.title, kind) for column in columns for kind in kinds)]
-    note = "Mean ± standard deviation over seeds of initial weights and training data; the test tasks are the same."
-    return Table(head, rows, [note, *_see_scores([line for group in several for line in group])])
-
-
-def _over_seeds(values: Sequence[float]) -> str:
-    """Mean and standard deviation of at least two values; of one the value, of none nothing."""
-    if not values:
-        return ""
-    return show((mean(values), stdev(values) if len(values) > 1 else math.nan), 3)
+    for line in (line for model in several for line in model.lines):
+        summaries = [line.summary(column) for column in experiment.columns]
+        cells = [NOT_RUN if s is None else Cell(show(measured(s.log_likelihood), 3)) for s in summaries]
+        rows.append([*about(Model(line.label, [line])), *cells])
+    head = ABOUT[:2] + [("", "seed")] + [("", column.title) for column in experiment.columns]
+    note = f"{experiment.unit[:1].upper()}{experiment.unit[1:]}, mean ± standard error over test tasks."
+    return Table(head, rows, [note, *_see_scores([line for model in several for line in model.lines])])
 
 
 def measure_table(lines: Sequence[Line], columns: Sequence[Column]) -> Table:
     """Errors and calibration on some of the test sets."""
     rows = []
-    for line in lines:
+    models = over_seeds(lines)
+    for model in models:
         for column in columns:
-            summary = line.summary(column)
-            if summary is None:
+            summaries = model.summaries(column)
+            if not summaries:
                 continue
-            covered = [measured(summary.coverage.get(level)) for level in COVERAGE]
-            shown = [show(measured(summary.rmse), 3), show(measured(summary.crps), 3)]
-            shown += [NONE if value is None else f"{100 * value[0]:.1f} %" for value in covered]
-            shown.append(show(measured(summary.calibration_error), 3))
-            shown.append(f"{summary.failures.tasks} of {summary.tasks}")
-            rows.append([Cell(line.label), Cell(column.title), *map(Cell, shown)])
+
+            def shown(metric: Callable[[SetSummary], Estimate | float | None], of: list[SetSummary] = summaries) -> str:
+                return show(over_values([measured(metric(s)) for s in of]), 3)
+
+            covered = [over_values([measured(s.coverage.get(level)) for s in summaries]) for level in COVERAGE]
+            cells = [shown(lambda s: s.rmse), shown(lambda s: s.crps)]
+            cells += [NONE if value is None else f"{100 * value[0]:.1f} %" for value in covered]
+            cells.append(shown(lambda s: s.calibration_error))
+            cells.append(f"{sum(s.failures.tasks for s in summaries)} of {sum(s.tasks for s in summaries)}")
+            rows.append([Cell(model.label), Cell(column.title), *map(Cell, cells)])
     head = [("", "model"), ("", "test set"), ("", "RMSE"), ("", "CRPS")]
     head += [("coverage of central intervals", f"{level} %") for level in COVERAGE]
     head += [("", "calibration error"), ("", "failed tasks")]
     levels = " or ".join([", ".join([*COVERAGE][:-1]), [*COVERAGE][-1]])
     note = (
-        "RMSE, CRPS (continuous ranked probability score) and calibration error: lower is better. Coverage: share of"
-        f" targets inside the central interval that should hold {levels} % of them. Failed tasks: those with a"
-        f" log-likelihood per target below {FAILED:g}."
+        f"RMSE, CRPS (continuous ranked probability score) and calibration error: lower is better. {errors(models)}"
+        f" Coverage: share of targets inside the central interval that should hold {levels} % of them. Failed tasks:"
+        f" those with a log-likelihood per target below {FAILED:g}."
     )
     return Table(head, rows, [note, *_see_scores(lines)])
 
@@ -174,6 +167,16 @@ def measured(entry: Estimate | float | None) -> Measured | None:
     if value is None or not math.isfinite(value):
         return None
     return float(value), math.nan if error is None else float(error)
+
+
+def over_values(values: Sequence[Measured | None]) -> Measured | None:
+    """Of several seeds their mean and standard deviation, of one its value and standard error; None if the value of a
+    seed is not finite."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None
+    each = [value for value, _ in known]
+    return known[0] if len(known) == 1 else (mean(each), stdev(each))
 
 
 def best(values: Sequence[Measured | None]) -> list[bool]:
