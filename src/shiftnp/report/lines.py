@@ -106,7 +106,8 @@ def over_seeds(lines: Sequence[Line]) -> list[Model]:
 
 
 def gather(experiment: Experiment, runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[Line]:
-    """Lines in the order of the paper's rows, then those of other models; rows without a run are included."""
+    """Lines in the order of the experiment's rows, then those of other models. Rows that are in the paper's table are
+    there without a run, too."""
     groups: list[tuple[tuple[object, ...], dict[str, Run], dict[str, Evaluation]]] = []
     for run, e in zip(runs, evaluations, strict=True):
         key = (e.row or e.model, e.model, e.preset, e.changes, e.seed)
@@ -116,7 +117,8 @@ def gather(experiment: Experiment, runs: Sequence[Run], evaluations: Sequence[Ev
             groups += same
         same[0][1][e.task], same[0][2][e.task] = run, e
     lines = [Line(_row(experiment, next(iter(of.values()))), by_task, of) for _, by_task, of in groups]
-    lines += [Line(row) for row in experiment.rows if row.name not in {line.row.name for line in lines}]
+    names = {line.row.name for line in lines}
+    lines += [Line(row) for row in experiment.rows if any(row.paper) and row.name not in names]
     order = {row.name: i for i, row in enumerate(experiment.rows)}
     return _labelled(sorted(lines, key=lambda line: (order.get(line.row.name, len(order)), line.row.name)))
 
