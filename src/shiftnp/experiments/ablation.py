@@ -14,7 +14,9 @@ the preset `laptop` (means of three seeds, standard deviations 0.04, 0.04, 0.12 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from shiftnp.experiments.base import Column, Experiment, Row
 from shiftnp.experiments.gp_1d import GP_1D
@@ -22,7 +24,7 @@ from shiftnp.experiments.presets import TORCH_INIT
 from shiftnp.tasks import GPTask, Task, TestSet
 
 LAPTOP = GP_1D.presets["laptop"]
-SHORTER = {"steps": 8_000, "warmup": 400, "valid_every": 800}
+SHORTER: Mapping[str, Any] = {"steps": 8_000, "warmup": 400, "valid_every": 800}
 
 
 def uniform_and_bimodal(task: Task) -> dict[str, TestSet]:
