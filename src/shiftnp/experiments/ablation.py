@@ -8,8 +8,8 @@ The presets are those of gp-1d; `laptop` has 8,000 steps, so that no row takes m
 processor with AVX2.
 
 Log-likelihood to expect, nats per target: -0.44 with and -0.46 ± 0.01 without updates on uniform inputs, -0.67 and
--0.76 ± 0.01 on bimodal ones, after 500,000 steps in the paper (other test tasks); -0.64 and -0.65, -1.02 and -1.25 with
-the preset `laptop` (means of three seeds, standard deviations 0.04, 0.04, 0.12 and 0.07).
+-0.76 ± 0.01 on bimodal ones, after 500,000 steps in the paper (other test tasks); -0.57 and -0.58, -1.13 and -1.07 with
+the preset `laptop` (means of three seeds, standard deviations 0.01, 0.02, 0.20 and 0.11).
 """
 
 from __future__ import annotations
