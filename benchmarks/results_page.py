@@ -1,6 +1,7 @@
 """Fills the tables of docs/results.md from the results of the experiments.
 
     shiftnp report gp-1d --runs results/runs --out results/gp-1d    # and so on: results/FOLDER/EXPERIMENT.json
+    shiftnp report gp-1d --runs results/runs-adamw --out results/gp-1d-adamw
     SHIFTNP_DATA=DIR python benchmarks/laptop_times.py                # results/laptop-times-*.json: minutes
     python benchmarks/results_page.py
 
