@@ -1,11 +1,11 @@
-"""Why the scores of the ablation on bimodal inputs are low: distances that no training task has.
+"""Why pseudo-tokens lose on the bimodal inputs of the ablation.
 
     python benchmarks/bimodal_inputs.py
 
-Inputs of the bimodal test tasks lie in two intervals, [-4, -1] and [1, 4], and are up to 8 apart; in training inputs
-are at most 5 apart. The kept runs of the ablation predict each target twice: from the whole context, and from the
-context points of the target's own interval only, where all distances are below 3. Writes results/bimodal-inputs.json.
-About two minutes on one core.
+Inputs of the bimodal test tasks lie in two intervals, [-4, -1] and [1, 4]; in training they are in one. Trained models
+predict each target twice: from the whole context, and from the context points of the target's own interval only. The
+models are the kept runs of the ablation and, for comparison, those of the rows `OTHERS` of gp-1d. Writes
+results/bimodal-inputs.json. About three minutes on one core.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from shiftnp.runs.run import find_runs
 from shiftnp.tasks import TestSet
 
 ROOT = Path(__file__).parent.parent
+RUNS = ROOT / "results/runs"
+OTHERS = ("te-tnp", "te-pt-tnp-m32-rotary")
+"""Without pseudo-tokens, and with another kernel."""
 
 
 @torch.no_grad()
@@ -43,7 +46,8 @@ def scores(model: NeuralProcess, tasks: TestSet) -> dict[str, Tensor]:
 def main() -> None:
     """Runs the benchmark and writes its results."""
     rows: dict[str, dict[str, list[float]]] = {}
-    for run in find_runs(ROOT / "results/runs/ablation")[0]:
+    others = (run for run in find_runs(RUNS / "gp-1d")[0] if run.config.row in OTHERS)
+    for run in (*find_runs(RUNS / "ablation")[0], *others):
         model = run.model()
         assert isinstance(model, NeuralProcess)
         found = scores(model, EXPERIMENTS["ablation"].test_sets(run.task)["bimodal"])
