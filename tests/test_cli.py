@@ -222,10 +222,12 @@ def test_none_switches_clipping_and_averaging_off(monkeypatch, tmp_path):
     (config,) = planned(monkeypatch, "gp-1d", "--clip", "None")
     assert config.training.clip is None
     assert config.changes == ("clip=None",)
-    (config,) = planned(monkeypatch, "gp-1d", "--ema", "0.99", "--schedule", "constant", "--batch-size", 3)
-    assert (config.training.ema, config.training.schedule, config.training.batch_size) == (0.99, "constant", 3)
+    (config,) = planned(monkeypatch, "gp-1d", "--ema", "0.9", "--schedule", "constant", "--batch-size", 3)
+    assert (config.training.ema, config.training.schedule, config.training.batch_size) == (0.9, "constant", 3)
+    assert planned(monkeypatch, "gp-1d")[0].training.ema == 0.99
     (config,) = planned(monkeypatch, "gp-1d", "--ema", "None")
-    assert config.training == planned(monkeypatch, "gp-1d")[0].training
+    assert config.training.ema is None
+    assert config.changes == ("ema=None",)
 
 
 def test_settings_and_options_come_in_any_order(monkeypatch, tmp_path):
