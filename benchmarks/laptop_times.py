@@ -11,6 +11,7 @@ results/laptop-times-avx512.json, or -avx2.json on a processor without AVX-512. 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import statistics
 import time
@@ -53,10 +54,18 @@ def main() -> None:
     """Times every row and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40, help="timed steps of each row (default: 40)")
-    steps = parser.parse_args().steps
+    parser.add_argument("--missing", action="store_true", help="time only rows that the file of this machine lacks")
+    arguments = parser.parse_args()
+    steps, kind = arguments.steps, torch.backends.cpu.get_cpu_capability().lower()
+    path = ROOT / f"results/laptop-times-{kind}.json"
     torch.set_num_threads(1)
     keep_freed_memory()  # as `shiftnp train` does
     rows: dict[str, Any] = {}
+    if arguments.missing:
+        earlier = json.loads(path.read_text())
+        if (earlier["machine"]["processor"], earlier["timed steps"]) != (machine()["processor"], steps):
+            raise SystemExit(f"{path} is of another processor or number of steps: time all rows.")
+        rows = earlier["rows"]
     for run in find_runs(ROOT / "results/runs")[0]:
         if run.is_baseline or run.config.command is None or (row := row_of(run.config.command)) in rows:
             continue
@@ -71,8 +80,7 @@ def main() -> None:
         "machine": machine(),
         "rows": rows,
     }
-    kind = torch.backends.cpu.get_cpu_capability().lower()
-    write_json(ROOT / f"results/laptop-times-{kind}.json", result)
+    write_json(path, result)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@
     shiftnp train gp-1d --preset paper        # 500,000 steps
 
 The preset `laptop` trains models of `D_z` 32, 4 heads of 8 and 3 layers for 10,000 steps, on one thread of an idle AMD
-EPYC with AVX-512 in 12 minutes (TE-TNP), 14 (TE-PT-TNP-M32), 6 to 8 (rotary kernel) or 3 (TNP); `te-tnp-rotary`, which
-has the paper's size and 20,000 steps, takes 58. An older one with AVX2 takes two to four times as long (docs/results.md
+EPYC with AVX-512 in 12 minutes (TE-TNP), 13 (TE-PT-TNP-M32), 6 to 8 (rotary kernel) or 3 (TNP); `te-tnp-rotary`, which
+has the paper's size and 20,000 steps, takes 55. An older one with AVX2 takes two to four times as long (docs/results.md
 has both for every row). At the paper's size: results/train-times.json. The paper: 19 hours for TE-TNP and 8 for TNP
 on a GPU (500 epochs at the pace of its first 200).
 

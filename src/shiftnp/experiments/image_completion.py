@@ -5,12 +5,12 @@
     shiftnp report image-completion
     shiftnp train image-completion --preset paper          # 500,000 steps
 
-One thread of an idle AMD EPYC with AVX-512, preset `laptop` on T-MNIST: 5,000 steps take 12 minutes for TE-PT-TNP-M32,
-9 for M128 with the rotary kernel, 8 for RCNP, 4 for ConvCNP and 3 for PT-TNP-M128 (docs/results.md), and on T-CIFAR10
-15 for TE-PT-TNP-M32. Images are downloaded, or found through SHIFTNP_DATA.
+One thread of an idle AMD EPYC with AVX-512, preset `laptop` on T-MNIST: 5,000 steps take 10 minutes for TE-PT-TNP-M32,
+8 for M128 with the rotary kernel, 7 for RCNP, 4 for ConvCNP and 3 for PT-TNP-M128 (docs/results.md), and on T-CIFAR10
+13 for TE-PT-TNP-M32. Images are downloaded, or found through SHIFTNP_DATA.
 
 Log-likelihood to expect, nats per pixel: TE-PT-TNP-M128 1.25 ± 0.03 on T-MNIST and 1.51 ± 0.02 on T-CIFAR10, in the
-paper; with the preset `laptop` 0.80 of M32 and 0.94 of M128 with the rotary kernel on T-MNIST, and 3.11 of M32 on
+paper; with the preset `laptop` 0.80 of M32 and 0.94 of M128 with the rotary kernel on T-MNIST, and 3.11 and 3.45 on
 T-CIFAR10, where the three colours are added.
 """
 
