@@ -6,8 +6,8 @@
     shiftnp report kolmogorov
     shiftnp train kolmogorov --preset paper                           # 500,000 steps
 
-One thread of an idle AMD EPYC with AVX-512, preset `laptop`: 6,000 steps take 12 minutes for TE-PT-TNP-M32, 11 for
-M128 with the rotary kernel, 13 for RCNP and 2 for PT-TNP-M32; an older processor with AVX2 takes two to three times as
+One thread of an idle AMD EPYC with AVX-512, preset `laptop`: 6,000 steps take 10 minutes for TE-PT-TNP-M32, 9 for
+M128 with the rotary kernel, 11 for RCNP and 2 for PT-TNP-M32; an older processor with AVX2 takes two to three times as
 long (docs/results.md). A trajectory takes 3 s of one core to generate with a solver of 128 x 128 points, and 20 s with
 the paper's 256 x 256 (1024 trajectories in the paper). The multi-task GP is not trained, but fitted to each test task.
 
