@@ -5,8 +5,8 @@
     shiftnp report climate
     shiftnp train climate --preset paper      # 500,000 steps
 
-One thread of an idle AMD EPYC with AVX-512, preset `laptop`: 8,000 steps of TE-PT-TNP-M32 take 11 minutes, of
-M128 with the rotary kernel 11, of RCNP 10 and of PT-TNP 2 to 3; an older processor with AVX2 takes two to three times as
+One thread of an idle AMD EPYC with AVX-512, preset `laptop`: 8,000 steps take 11 minutes for TE-PT-TNP-M32 and for
+M128 with the rotary kernel, 10 for RCNP and 2 to 3 for PT-TNP; an older processor with AVX2 takes two to three times as
 long (docs/results.md). The GP is not trained, but fitted to each test task.
 
 Log-likelihood to expect, nats per target: TE-PT-TNP 1.35 ± 0.01 in central, 1.27 ± 0.01 in western and 1.44 ± 0.01 in
