@@ -25,6 +25,7 @@ from shiftnp.tasks import GPTask, Task, TestSet
 
 LAPTOP = GP_1D.presets["laptop"]
 SHORTER: Mapping[str, Any] = {"steps": 8_000, "warmup": 400, "valid_every": 800}
+"""Training in the preset `laptop`; the rest is as on gp-1d."""
 
 
 def uniform_and_bimodal(task: Task) -> dict[str, TestSet]:
