@@ -53,6 +53,7 @@ def main() -> None:
         found = scores(model, EXPERIMENTS["ablation"].test_sets(run.task)["bimodal"])
         own = found["own interval"] - found["whole context"]
         row = rows.setdefault(run.config.row or run.config.model, {})
+        row.setdefault("seed", []).append(run.config.training.seed)
         for name, values in {**found, "difference": own}.items():
             row.setdefault(name, []).append(float(values.mean()))
         row.setdefault("standard error of the difference", []).append(float(own.std() / len(own) ** 0.5))

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from shiftnp._machine import commit
 from shiftnp.cli.evaluate import Report
+from shiftnp.experiments import EXPERIMENTS
 from shiftnp.experiments.base import Column, Experiment, Preset, Row
 from shiftnp.plots.learning import Curve
 from shiftnp.plots.scores import Series, draw_bins, draw_dots
@@ -237,6 +238,12 @@ def test_without_results_of_the_paper_it_is_not_mentioned(tmp_path: Path) -> Non
     html, markdown = make_report(experiment, [run], tmp_path / "out", read, quiet=True)
     assert Page(html.read_text()).tables[0][1] == ["ours", "ours"]
     assert "paper" not in markdown.read_text()
+
+
+def test_rows_that_were_not_run_are_listed_if_the_paper_has_them() -> None:
+    names = [line.row.name for line in gather(EXPERIMENTS["gp-1d"], [], [])]
+    assert "te-tnp" in names
+    assert "te-tnp-he" not in names
 
 
 def test_settings_are_footnotes(tmp_path: Path) -> None:
